@@ -1,0 +1,68 @@
+/* backend.h -- what the executor asks of a device: a small table of functions.
+ *
+ * A backend computes one window of one op at a time on operands that the executor has placed.
+ * It decides nothing about memory: it only says how many bytes a packed weight and an op's
+ * scratch take, which the planner turns into offsets. */
+#ifndef TSR_KERNELS_BACKEND_H
+#define TSR_KERNELS_BACKEND_H
+
+#include "base/pool.h"
+#include "kernels/tape.h"
+
+/* A value as a kernel sees it: rows [row0, row0 + n_rows) of every entry are in memory. */
+typedef struct tsr_tensor {
+    void *data;
+    int32_t n, h, w, c;   /* of the whole value */
+    int32_t row0, n_rows; /* rows held; 0, h when whole */
+    tsr_dtype dtype;
+    size_t entry_stride; /* bytes from entry to entry */
+    size_t row_stride;   /* bytes from row to row: w * c * size */
+} tsr_tensor;
+
+/* Which part of an op's output to compute. A whole op is entries 0..N, rows 0..H. */
+typedef struct tsr_window {
+    int32_t n0, n1; /* entries */
+    int32_t h0, h1; /* output rows */
+} tsr_window;
+
+/* One op, placed: everything that a kernel needs. */
+typedef struct tsr_call {
+    const tsr_op *op;
+    tsr_tensor out, in[4];   /* data NULL where there is no operand */
+    const void *w[2];        /* packed weight / vector, NULL where there is none */
+    const tsr_weight *wd[2]; /* their descriptions */
+    tsr_window window;
+    void *work; /* 64-byte aligned scratch of work_bytes */
+    size_t work_bytes;
+    tsr_pool *pool;
+} tsr_call;
+
+typedef struct tsr_backend tsr_backend;
+struct tsr_backend {
+    const char *name; /* "cpu" */
+    const char *tier; /* "avx2" */
+    /* Bytes of `w` packed for this backend (64-byte multiple). */
+    size_t (*packed_bytes)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w);
+    /* Output channels a panel of `w` has; packing goes panel by panel. 1 for vectors. */
+    int32_t (*panel_rows)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w);
+    /* Packs rows [row0, row0+n_rows) (row0 a multiple of panel_rows; n_rows too, but at the end) of
+     * `w`, given as float32 in file order, into the whole packed weight at dst. */
+    void (*pack)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, const float *rows,
+                 int32_t row0, int32_t n_rows, void *dst);
+    /* Scratch for one window of the op, all threads together. */
+    size_t (*work_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
+                         const tsr_window *window, int32_t n_threads);
+    /* Computes the window. Cannot fail. */
+    void (*run)(const tsr_backend *b, const tsr_call *call);
+    /* True when every element of the value is finite. */
+    bool (*all_finite)(const tsr_backend *b, const tsr_tensor *x, tsr_pool *pool);
+    const void *impl; /* the backend's own */
+};
+
+/* The CPU backend for a tier (not AUTO); NULL when this build or this machine lacks it. The object
+ * is constant and shared by all contexts. (kernels/cpu/cpu_backend.c) */
+const tsr_backend *tsr_cpu_backend(tsr_cpu_tier tier);
+tsr_cpu_tier tsr_cpu_best_tier(void);
+const char *tsr_cpu_tier_name(tsr_cpu_tier tier);
+
+#endif

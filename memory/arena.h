@@ -1,0 +1,24 @@
+/* arena.h -- the one reservation that a run computes in.
+ *
+ * Anonymous memory, without huge pages, touched page by page before the first step: a machine
+ * that cannot give it refuses here and not at step 20. Debug builds fill it with NaN patterns. */
+#ifndef TSR_MEMORY_ARENA_H
+#define TSR_MEMORY_ARENA_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+typedef struct tsr_arena {
+    unsigned char *base; /* page-aligned; NULL when empty */
+    size_t bytes;        /* reserved */
+    size_t high_water;   /* highest end of anything placed in it so far (tsr_arena_use) */
+} tsr_arena;
+
+tsr_status tsr_arena_make(tsr_arena *a, size_t bytes, tsr_err *err); /* TSR_E_OOM */
+void tsr_arena_free(tsr_arena *a);                                   /* accepts a zeroed one */
+/* The address of [offset, offset+bytes); notes the high water. Outside the arena: NULL. */
+void *tsr_arena_use(tsr_arena *a, size_t offset, size_t bytes);
+void tsr_arena_poison(tsr_arena *a, size_t offset, size_t bytes); /* half, float and double NaNs */
+
+#endif

@@ -1,0 +1,68 @@
+/* component.h -- one part of a checkpoint (unet, vae, text_encoder): its tensors by name.
+ *
+ * Opens the safetensors file(s) of a component directory: <stem>.safetensors,
+ * <stem>.fp16.safetensors, or the shards of <stem>.safetensors.index.json; keeps a table of
+ * names and knows which tensors were asked for, so that what is missing and what nobody used can
+ * be told with the nearest name. It is the tsr_source that executors read weights from. */
+#ifndef TSR_MODEL_COMPONENT_H
+#define TSR_MODEL_COMPONENT_H
+
+#include "base/log.h"
+#include "base/text_util.h"
+#include "kernels/tape.h"
+#include "model/safetensors.h"
+
+typedef struct tsr_component {
+    tsr_source source; /* first: the tape's weights point here */
+    char *name;        /* "unet" */
+    char *dir;
+    tsr_st *files;
+    int32_t n_files;
+    /* all files' tensors, sorted by name */
+    const tsr_st_tensor **tensors;
+    int32_t *file_of; /* [n_tensors] */
+    uint8_t *used;    /* [n_tensors] asked for by a recording */
+    int32_t n_tensors;
+    const char
+        *prefix_drop; /* "text_model." when the file's names lack or have it; see component.c */
+    /* collecting mode (gen info): problems are listed and recording goes on */
+    tsr_buf *problems; /* NULL: a problem is an error */
+    int32_t n_problems;
+    tsr_err *err;
+} tsr_component;
+
+/* `stem` is "diffusion_pytorch_model" or "model". TSR_E_MODEL when no file is there (names what was
+ * looked for, and says so when only .bin / .ckpt pickles are there: they are never read). */
+tsr_status tsr_component_open(tsr_component *c, const char *dir, const char *name, const char *stem,
+                              tsr_err *err);
+void tsr_component_close(tsr_component *c);
+
+/* Number of the tensor, or -1. Does not mark it used. */
+int32_t tsr_component_find(const tsr_component *c, const char *tensor_name);
+const tsr_st_tensor *tsr_component_tensor(const tsr_component *c, int32_t i);
+
+/* Registers tensor `scope.leaf` (scope may be "") on the tape as a weight with the given shape;
+ * dims past n_dims ignored. A matrix is computed in the tape's dtype (F32 kept when a value would
+ * overflow half: decided by tsr_component_fits_half, cached); a vector is F32. A missing tensor or
+ * another shape is TSR_E_MODEL, by name, with the nearest one. [Co,C] and [Co,C,1,1] are the same
+ * shape. */
+tsr_status tsr_component_weight(tsr_component *c, tsr_tape *t, tsr_weight_kind kind,
+                                const char *scope, const char *leaf, int32_t n_dims,
+                                const int32_t *dims, tsr_wt *out);
+/* The same for a tensor that may be missing: *out = 0 then. */
+tsr_status tsr_component_weight_optional(tsr_component *c, tsr_tape *t, tsr_weight_kind kind,
+                                         const char *scope, const char *leaf, int32_t n_dims,
+                                         const int32_t *dims, tsr_wt *out);
+
+/* Rows of a [V,D] table as float32: only the asked ones are read. ids must be < V. */
+tsr_status tsr_component_read_rows(tsr_component *c, const char *tensor_name, const int32_t *ids,
+                                   int32_t n_ids, int32_t d, float *dst, tsr_err *err);
+
+/* One line a tensor that no recording asked for, as warnings (position_ids and the like are known
+ * and silent). */
+void tsr_component_report_unused(const tsr_component *c, const tsr_log *log);
+/* FNV-1a over the headers (names, dtypes, shapes, offsets) and sizes of its files, and sampled
+ * data: 4 KiB from each of 64 evenly spread places of each file. */
+tsr_status tsr_component_hash(const tsr_component *c, uint64_t *h, tsr_err *err);
+
+#endif

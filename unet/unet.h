@@ -1,0 +1,46 @@
+/* unet.h -- UNet2DConditionModel, recorded on a tape.
+ *
+ * Source: "High-Resolution Image Synthesis with Latent Diffusion Models" (Rombach et al.,
+ * 2022) and diffusers' UNet2DConditionModel, whose tensor names are used. */
+#ifndef TSR_UNET_UNET_H
+#define TSR_UNET_UNET_H
+
+#include "model/component.h"
+#include "model/config.h"
+
+/* Values that the caller fills and reads. Entries: N = batch (guidance halves: unconditional
+ * first). */
+typedef struct tsr_unet_io {
+    /* inputs */
+    tsr_val latents;   /* f32 NCHW [N or latent_n,C,H,W], scaled for the model; filled before every
+                          step */
+    tsr_val context;   /* [N,S,1,D] in the tape's dtype; used by the prologue only */
+    tsr_val timesteps; /* f32 [n_steps*t_rows,1,1,1]; used by the prologue only */
+    tsr_val text_embeds;   /* [N,1,1,Dp] tape's dtype; SDXL only, else 0 */
+    tsr_val time_ids;      /* f32 [N,1,1,6]; SDXL only, else 0 */
+    tsr_val guidance_cond; /* f32 [1,1,1,time_cond_proj_dim], LCM's guidance embedding; else 0 */
+    /* output */
+    tsr_val out; /* f32 NCHW [N,Co,H,W] */
+} tsr_unet_io;
+
+typedef struct tsr_unet_shape {
+    int32_t n;        /* entries (2 with guidance) */
+    int32_t latent_n; /* entries of the latents input: n, or 1 when the halves share it */
+    int32_t h, w;     /* latents */
+    int32_t s;        /* context tokens */
+    int32_t n_steps;  /* how many time steps the prologue prepares */
+    int32_t t_rows; /* 1: all entries have the same timestep (not with SDXL's text_time); else n */
+} tsr_unet_shape;
+
+/* Records the whole network: prologue (time embeddings and every resnet's projection of them for
+ * all steps, every cross-attention's keys and values), then the loop section. `blocks` may be NULL,
+ * or receives the outputs of named modules for tests (see tsr_unet_tap). */
+typedef struct tsr_unet_tap {
+    const char *module;
+    tsr_val value;
+} tsr_unet_tap; /* "down_blocks.0.resnets.1" */
+tsr_status tsr_unet_build(tsr_tape *t, tsr_component *c, const tsr_unet_config *cfg,
+                          const tsr_unet_shape *shape, tsr_unet_io *io, tsr_unet_tap *taps,
+                          int32_t n_taps);
+
+#endif

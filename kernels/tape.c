@@ -1,0 +1,328 @@
+/* tape.c -- values, weights and op records: the tape's storage and its rules of lifetime.
+ *
+ * Three growing arrays. Values and weights are numbered from 1 (slot 0 stays zero), ops from 0.
+ * Every value is made by exactly one op, or by the caller (input), or shows rows of another one
+ * (view); nothing is ever written twice. `first` and `last` of values and weights are op indices
+ * and are kept up to date as ops are recorded; a view's use is also a use of its base. How the
+ * loop section stretches these lifetimes is the program's business (program_plan.c).
+ *
+ * Limits that kernels rely on, checked for every value: N*H*W and W*C fit an int32_t, the
+ * bytes fit a ptrdiff_t. */
+#include "kernels/tape_internal.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+static const char *const KIND_NAMES[TSR_OP_KINDS] = {
+    [TSR_OP_CONV2D] = "conv2d",         [TSR_OP_LINEAR] = "linear",
+    [TSR_OP_ATTENTION] = "attention",   [TSR_OP_GROUP_NORM] = "group_norm",
+    [TSR_OP_LAYER_NORM] = "layer_norm", [TSR_OP_ADD] = "add",
+    [TSR_OP_TIME_EMBED] = "time_embed", [TSR_OP_GATHER_ROW] = "gather_row",
+    [TSR_OP_CONCAT] = "concat",         [TSR_OP_LATENT_IN] = "latent_in",
+    [TSR_OP_LATENT_OUT] = "latent_out", [TSR_OP_IMAGE_IN] = "image_in",
+    [TSR_OP_IMAGE_OUT] = "image_out",
+};
+
+const char *tsr_op_kind_name(tsr_op_kind k)
+{
+    return (unsigned)k < TSR_OP_KINDS ? KIND_NAMES[k] : "unknown op";
+}
+
+void tsr_tape_init(tsr_tape *t, tsr_dtype dtype, tsr_err *err)
+{
+    *t = (tsr_tape){.err = err, .dtype = dtype, .n_values = 1, .n_weights = 1};
+}
+
+void tsr_tape_free(tsr_tape *t)
+{
+    if (!t)
+        return;
+    tsr_free(t->values);
+    tsr_free(t->weights);
+    tsr_free(t->ops);
+    *t = (tsr_tape){0};
+}
+
+const tsr_value *tsr_tape_value(const tsr_tape *t, tsr_val v)
+{
+    return v > 0 && (size_t)v < t->n_values ? &t->values[v] : NULL;
+}
+
+size_t tsr_value_bytes(const tsr_value *v)
+{
+    return (size_t)v->n * (size_t)v->h * (size_t)v->w * (size_t)v->c * tsr_dtype_size(v->dtype);
+}
+
+static tsr_status out_of_memory(const tsr_tape *t)
+{
+    return tsr_err_set(t->err, TSR_E_OOM, "no memory for the table of the network's operations");
+}
+
+/* Makes room for n elements and zeroes slot 0 when the array is new. */
+static tsr_status reserve(const tsr_tape *t, void **array, size_t *cap, size_t n, size_t size)
+{
+    bool fresh = *array == NULL;
+
+    if (n > INT32_MAX || !tsr_grow(array, cap, n, size))
+        return out_of_memory(t);
+    if (fresh)
+        memset(*array, 0, size);
+    return TSR_OK;
+}
+
+static bool value_dtype(tsr_dtype d)
+{
+    return d == TSR_F16 || d == TSR_F32 || d == TSR_U8 || d == TSR_I32;
+}
+
+/* The limits above; sizes come from files and options. */
+static tsr_status check_shape(const tsr_tape *t, const char *name, const tsr_shape *s)
+{
+    size_t bytes = 0;
+    bool ok = s->n >= 1 && s->h >= 1 && s->w >= 1 && s->c >= 1 && s->n <= INT32_MAX &&
+              s->h <= INT32_MAX && s->w <= INT32_MAX && s->c <= INT32_MAX;
+
+    if (!ok)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the shape [%lld,%lld,%lld,%lld] is empty or too large",
+                 name, (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c);
+    ok = s->h * s->w <= INT32_MAX && s->h * s->w * s->n <= INT32_MAX && s->w * s->c <= INT32_MAX &&
+         tsr_mul_size((size_t)(s->n * s->h * s->w), (size_t)s->c, &bytes) &&
+         tsr_mul_size(bytes, tsr_dtype_size(s->dtype), &bytes) && bytes <= PTRDIFF_MAX;
+    if (!ok)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the shape [%lld,%lld,%lld,%lld] is too large", name,
+                 (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c);
+    return TSR_OK;
+}
+
+/* Appends a value for which there is room. */
+static tsr_val push_value(tsr_tape *t, const tsr_shape *s, tsr_value_kind kind, const char *name)
+{
+    tsr_val v = (tsr_val)t->n_values++;
+    int32_t now = kind == TSR_VALUE_INPUT ? 0 : (int32_t)t->n_ops;
+
+    t->values[v] = (tsr_value){.n = (int32_t)s->n,
+                               .h = (int32_t)s->h,
+                               .w = (int32_t)s->w,
+                               .c = (int32_t)s->c,
+                               .dtype = s->dtype,
+                               .kind = kind,
+                               .first = now,
+                               .last = now,
+                               .name = name};
+    return v;
+}
+
+static tsr_status reserve_value(tsr_tape *t)
+{
+    return reserve(t, (void **)&t->values, &t->cap_values, t->n_values + 1, sizeof *t->values);
+}
+
+tsr_status tsr_tape_input(tsr_tape *t, const int32_t shape[4], tsr_dtype dtype, const char *name,
+                          tsr_val *out)
+{
+    tsr_shape s = {shape[0], shape[1], shape[2], shape[3], dtype};
+
+    if (!value_dtype(dtype))
+        TSR_FAIL(t->err, TSR_E_INTERNAL, "input %s: %s is no type of an activation",
+                 name ? name : "", tsr_dtype_name(dtype));
+    TSR_TRY(check_shape(t, name ? name : "input", &s));
+    TSR_TRY(reserve_value(t));
+    *out = push_value(t, &s, TSR_VALUE_INPUT, name);
+    return TSR_OK;
+}
+
+void tsr_tape_output(tsr_tape *t, tsr_val v, const char *name)
+{
+    if (!tsr_tape_value(t, v))
+        return;
+    t->values[v].is_output = true;
+    if (name)
+        t->values[v].name = name;
+    if (t->values[v].kind == TSR_VALUE_VIEW)
+        t->values[t->values[v].base].is_output = true;
+}
+
+void tsr_tape_begin_loop(tsr_tape *t)
+{
+    t->loop_begin = (int32_t)t->n_ops;
+}
+
+tsr_status tsr_tape_step_view(tsr_tape *t, tsr_val base, int32_t n, tsr_val *out)
+{
+    const tsr_value *b = tsr_tape_value(t, base);
+    tsr_shape s;
+
+    if (!b || b->kind == TSR_VALUE_VIEW)
+        TSR_FAIL(t->err, TSR_E_INTERNAL, "a step view needs a value that is no view itself");
+    if (n < 1 || b->n % n != 0)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: %d entries cannot be shown in steps of %d",
+                 b->name ? b->name : "step view", b->n, n);
+    s = (tsr_shape){n, b->h, b->w, b->c, b->dtype};
+    TSR_TRY(reserve_value(t));
+    *out = push_value(t, &s, TSR_VALUE_VIEW, t->values[base].name);
+    t->values[*out].base = base;
+    return TSR_OK;
+}
+
+tsr_status tsr_tape_weight(tsr_tape *t, const tsr_weight *w, tsr_wt *out)
+{
+    const char *name = w->name ? w->name : "weight";
+    size_t count = 1, fan_in = 1, bytes;
+    bool ok = w->n_dims >= 1 && w->n_dims <= 4;
+
+    for (int32_t i = 0; ok && i < w->n_dims; i++) {
+        ok = w->dims[i] >= 1 && tsr_mul_size(count, (size_t)w->dims[i], &count);
+        if (ok && i > 0)
+            ok = tsr_mul_size(fan_in, (size_t)w->dims[i], &fan_in);
+    }
+    ok = ok && fan_in <= INT32_MAX && tsr_mul_size(count, 8, &bytes) && bytes <= PTRDIFF_MAX;
+    if (!ok)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the tensor's shape is empty or too large", name);
+    if (tsr_dtype_size(w->file_dtype) == 0)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the tensor's type is unknown", name);
+    ok = w->dtype == TSR_F32 || (w->dtype == TSR_F16 && w->kind == TSR_WEIGHT_MATRIX);
+    if (!ok || (w->kind == TSR_WEIGHT_MATRIX && w->n_dims < 2))
+        TSR_FAIL(t->err, TSR_E_INTERNAL, "%s: the tensor cannot be computed with as %s", name,
+                 tsr_dtype_name(w->dtype));
+    TSR_TRY(
+        reserve(t, (void **)&t->weights, &t->cap_weights, t->n_weights + 1, sizeof *t->weights));
+    *out = (tsr_wt)t->n_weights++;
+    t->weights[*out] = *w;
+    t->weights[*out].name = name;
+    t->weights[*out].first = t->weights[*out].last = -1;
+    return TSR_OK;
+}
+
+const char *tsr_tape_op_name(const tsr_tape *t, tsr_op_kind kind, tsr_wt weight)
+{
+    if (weight > 0 && (size_t)weight < t->n_weights)
+        return t->weights[weight].name;
+    return t->scope ? t->scope : tsr_op_kind_name(kind);
+}
+
+tsr_status tsr_tape_float_operand(const tsr_tape *t, const char *op_name, const char *role,
+                                  tsr_val v, const tsr_value **out)
+{
+    const tsr_value *x = tsr_tape_value(t, v);
+
+    if (!x)
+        TSR_FAIL(t->err, TSR_E_INTERNAL, "%s: the %s is no value of the tape", op_name, role);
+    if (x->dtype != TSR_F16 && x->dtype != TSR_F32)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the %s has type %s and not F16 or F32", op_name, role,
+                 tsr_dtype_name(x->dtype));
+    *out = x;
+    return TSR_OK;
+}
+
+tsr_status tsr_tape_joined_operand(const tsr_tape *t, const char *op_name, tsr_val x, tsr_val x2,
+                                   const tsr_value **a, int32_t *c)
+{
+    const tsr_value *p = NULL, *q = NULL;
+    int64_t joined;
+
+    TSR_TRY(tsr_tape_float_operand(t, op_name, "input", x, &p));
+    joined = p->c;
+    if (x2) {
+        TSR_TRY(tsr_tape_float_operand(t, op_name, "second input", x2, &q));
+        if (q->n != p->n || q->h != p->h || q->w != p->w || q->dtype != p->dtype)
+            TSR_FAIL(t->err, TSR_E_MODEL,
+                     "%s: inputs [%d,%d,%d,%d] and [%d,%d,%d,%d] cannot be joined by channels",
+                     op_name, p->n, p->h, p->w, p->c, q->n, q->h, q->w, q->c);
+        joined += q->c;
+    }
+    if (joined * p->w > INT32_MAX)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the input has too many channels (%lld)", op_name,
+                 (long long)joined);
+    *a = p;
+    *c = (int32_t)joined;
+    return TSR_OK;
+}
+
+tsr_status tsr_tape_residual_operand(const tsr_tape *t, const char *op_name, tsr_val v,
+                                     const tsr_shape *want)
+{
+    const tsr_value *r;
+
+    if (!v)
+        return TSR_OK;
+    TSR_TRY(tsr_tape_float_operand(t, op_name, "residual", v, &r));
+    if (r->n != want->n || (int64_t)r->h * r->w != want->h * want->w || r->c != want->c)
+        TSR_FAIL(t->err, TSR_E_MODEL,
+                 "%s: the residual [%d,%d,%d,%d] has not the output's shape [%lld,%lld,%lld,%lld]",
+                 op_name, r->n, r->h, r->w, r->c, (long long)want->n, (long long)want->h,
+                 (long long)want->w, (long long)want->c);
+    return TSR_OK;
+}
+
+tsr_status tsr_tape_weight_operand(const tsr_tape *t, const char *op_name, tsr_wt w,
+                                   tsr_weight_kind kind, const tsr_weight **out)
+{
+    if (w <= 0 || (size_t)w >= t->n_weights || t->weights[w].kind != kind)
+        TSR_FAIL(t->err, TSR_E_INTERNAL, "%s: the %s is missing or of another kind", op_name,
+                 kind == TSR_WEIGHT_MATRIX ? "weight" : "vector");
+    *out = &t->weights[w];
+    return TSR_OK;
+}
+
+tsr_status tsr_tape_vector_operand(const tsr_tape *t, const char *op_name, tsr_wt w, int32_t c,
+                                   bool optional)
+{
+    const tsr_weight *v = NULL;
+
+    if (!w && optional)
+        return TSR_OK;
+    TSR_TRY(tsr_tape_weight_operand(t, op_name, w, TSR_WEIGHT_VECTOR, &v));
+    if (v->n_dims != 1 || v->dims[0] != c)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the tensor has %d elements where %s needs %d", v->name,
+                 v->dims[0], op_name, c);
+    return TSR_OK;
+}
+
+/* A matrix is packed once, for the first op that uses it: a second one must want it the same way.
+ */
+static tsr_status check_shared_weight(const tsr_tape *t, const tsr_op *op)
+{
+    const tsr_weight *w = &t->weights[op->w[0]];
+    const tsr_op *other;
+
+    if (!op->w[0] || w->kind != TSR_WEIGHT_MATRIX || w->first < 0)
+        return TSR_OK;
+    other = &t->ops[w->first];
+    if (other->kind != op->kind ||
+        (op->kind == TSR_OP_LINEAR && other->u.linear.geglu != op->u.linear.geglu))
+        TSR_FAIL(t->err, TSR_E_INTERNAL, "%s: two kinds of operations share one weight", op->name);
+    return TSR_OK;
+}
+
+static void note_uses(tsr_tape *t, const tsr_op *op, int32_t now)
+{
+    for (int32_t i = 0; i < 4; i++) {
+        tsr_value *v = &t->values[op->in[i]];
+        if (!op->in[i])
+            continue;
+        v->last = now;
+        if (v->kind == TSR_VALUE_VIEW)
+            t->values[v->base].last = now;
+    }
+    for (int32_t i = 0; i < 2; i++) {
+        tsr_weight *w = &t->weights[op->w[i]];
+        if (!op->w[i])
+            continue;
+        w->first = w->first < 0 ? now : w->first;
+        w->last = now;
+    }
+}
+
+tsr_status tsr_tape_append(tsr_tape *t, tsr_op *op, const tsr_shape *shape, tsr_val *out)
+{
+    TSR_TRY(check_shape(t, op->name, shape));
+    TSR_TRY(check_shared_weight(t, op));
+    TSR_TRY(reserve(t, (void **)&t->ops, &t->cap_ops, t->n_ops + 1, sizeof *t->ops));
+    TSR_TRY(reserve_value(t));
+    op->out = push_value(t, shape, TSR_VALUE_TEMP, op->name);
+    note_uses(t, op, (int32_t)t->n_ops);
+    t->ops[t->n_ops++] = *op;
+    *out = op->out;
+    return TSR_OK;
+}

@@ -16,6 +16,6 @@ void tsr_log_write(const tsr_log *log, tsr_log_level level, const char *fmt, ...
 
 #define TSR_WARN(log, ...) tsr_log_write((log), TSR_LOG_WARNING, __VA_ARGS__)
 #define TSR_INFO(log, ...) tsr_log_write((log), TSR_LOG_INFO, __VA_ARGS__)
-#define TSR_DEBUG(log, ...) tsr_log_write((log), TSR_LOG_DEBUG, __VA_ARGS__)
+#define TSR_DETAIL(log, ...) tsr_log_write((log), TSR_LOG_DEBUG, __VA_ARGS__)
 
 #endif

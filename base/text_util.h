@@ -2,6 +2,7 @@
 #ifndef TSR_BASE_TEXT_UTIL_H
 #define TSR_BASE_TEXT_UTIL_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,10 @@
 size_t tsr_utf8_decode(const char *s, size_t len, uint32_t *cp);
 size_t tsr_utf8_encode(uint32_t cp, char out[4]); /* returns 1..4 */
 bool tsr_utf8_valid(const char *s, size_t len);
+
+/* vsnprintf for a line that people read: control characters and broken UTF-8 become '?', and a
+ * line that is too long is cut between two characters. */
+void tsr_line_vformat(char *buf, size_t buf_bytes, const char *fmt, va_list args) TSR_PRINTF(3, 0);
 
 /* A heap string that grows. Errors stick: after an allocation failed every further append
  * does nothing, and tsr_buf_ok says so. */

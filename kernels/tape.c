@@ -41,6 +41,9 @@ void tsr_tape_free(tsr_tape *t)
     tsr_free(t->values);
     tsr_free(t->weights);
     tsr_free(t->ops);
+    for (size_t i = 0; i < t->n_scopes; i++)
+        tsr_free(t->scopes[i]);
+    tsr_free(t->scopes);
     *t = (tsr_tape){0};
 }
 
@@ -146,6 +149,20 @@ void tsr_tape_output(tsr_tape *t, tsr_val v, const char *name)
 void tsr_tape_begin_loop(tsr_tape *t)
 {
     t->loop_begin = (int32_t)t->n_ops;
+}
+
+tsr_status tsr_tape_set_scope(tsr_tape *t, const char *name)
+{
+    char *copy;
+
+    if (!tsr_grow((void **)&t->scopes, &t->cap_scopes, t->n_scopes + 1, sizeof *t->scopes))
+        return out_of_memory(t);
+    copy = tsr_strdup(name);
+    if (!copy)
+        return out_of_memory(t);
+    t->scopes[t->n_scopes++] = copy;
+    t->scope = copy;
+    return TSR_OK;
 }
 
 tsr_status tsr_tape_step_view(tsr_tape *t, tsr_val base, int32_t n, tsr_val *out)

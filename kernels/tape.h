@@ -202,6 +202,8 @@ typedef struct tsr_tape {
     int32_t
         loop_begin;    /* index of the first op of the loop section; 0: everything is in the loop */
     const char *scope; /* name given to ops without weights */
+    char **scopes;     /* tsr_tape_set_scope's copies: names of ops point into them */
+    size_t n_scopes, cap_scopes;
 } tsr_tape;
 
 void tsr_tape_init(tsr_tape *t, tsr_dtype dtype, tsr_err *err);
@@ -212,6 +214,8 @@ tsr_status tsr_tape_input(tsr_tape *t, const int32_t shape[4], tsr_dtype dtype, 
                           tsr_val *out);
 void tsr_tape_output(tsr_tape *t, tsr_val v, const char *name); /* keeps its place to the end */
 void tsr_tape_begin_loop(tsr_tape *t);
+/* Names the following ops without weights; copied, the copy lives as long as the tape. */
+tsr_status tsr_tape_set_scope(tsr_tape *t, const char *name);
 /* Entries [step*n, step*n+n) of `base`, whose n must be a multiple of `n`. */
 tsr_status tsr_tape_step_view(tsr_tape *t, tsr_val base, int32_t n, tsr_val *out);
 /* Registers a weight (its first/last are set as ops use it); fields as in tsr_weight. */

@@ -30,6 +30,11 @@ tsr_status tsr_file_read(const tsr_file *f, size_t offset, void *dst, size_t byt
 tsr_status tsr_file_slurp(const char *path, size_t max_bytes, char **text, size_t *len,
                           tsr_err *err);
 
+/* The beginning of a small file of the system (/proc, /sys) as a zero-terminated string that fits
+ * into `buf`; false when there is none. No memory, no fault injection: what is not there is
+ * unknown, which is no error. */
+bool tsr_file_peek(const char *path, char *buf, size_t buf_bytes);
+
 bool tsr_path_is_file(const char *path);
 bool tsr_path_is_dir(const char *path);
 /* dir + "/" + name in a heap string (NULL when out of memory). */

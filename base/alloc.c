@@ -2,11 +2,12 @@
  *
  * Every call takes a number from one process-wide counter; the call whose number was marked
  * by tsr_alloc_fail_at fails. Numbers never repeat, so a planned failure happens once by
- * itself, and the whole hook is one relaxed atomic add and one load. These three atomics and
+ * itself, and the whole hook is one relaxed atomic add and one load. These four atomics and
  * the two of file.c are the library's only globals: a test must reach allocations that are made
  * deep inside, without a handle threaded through every function. */
 #include "base/alloc.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "base/num.h"
 
 static _Atomic uint64_t n_calls;
+static _Atomic size_t live_bytes;     /* as the allocator rounds them */
 static _Atomic uint64_t failing_call; /* 0: none */
 static _Atomic bool failure_happened;
 
@@ -33,9 +35,21 @@ static size_t at_least_one(size_t bytes)
     return bytes ? bytes : 1;
 }
 
+/* Counts a block that was just made; NULL counts nothing. */
+static void *add_live(void *p)
+{
+    atomic_fetch_add_explicit(&live_bytes, malloc_usable_size(p), memory_order_relaxed);
+    return p;
+}
+
+static void drop_live(size_t bytes)
+{
+    atomic_fetch_sub_explicit(&live_bytes, bytes, memory_order_relaxed);
+}
+
 void *tsr_malloc(size_t bytes)
 {
-    return call_fails() ? NULL : malloc(at_least_one(bytes));
+    return call_fails() ? NULL : add_live(malloc(at_least_one(bytes)));
 }
 
 void *tsr_calloc(size_t count, size_t size)
@@ -44,16 +58,23 @@ void *tsr_calloc(size_t count, size_t size)
 
     if (call_fails() || !tsr_mul_size(count, size, &bytes))
         return NULL;
-    return calloc(1, at_least_one(bytes));
+    return add_live(calloc(1, at_least_one(bytes)));
 }
 
 void *tsr_realloc(void *p, size_t bytes)
 {
-    return call_fails() ? NULL : realloc(p, at_least_one(bytes));
+    size_t before = malloc_usable_size(p);
+    void *grown = call_fails() ? NULL : realloc(p, at_least_one(bytes));
+
+    if (!grown)
+        return NULL;
+    drop_live(before);
+    return add_live(grown);
 }
 
 void tsr_free(void *p)
 {
+    drop_live(malloc_usable_size(p));
     free(p);
 }
 
@@ -85,6 +106,11 @@ bool tsr_grow(void **p, size_t *cap, size_t need, size_t size)
     memcpy(p, &grown, sizeof grown);
     *cap = n;
     return true;
+}
+
+size_t tsr_alloc_live(void)
+{
+    return atomic_load(&live_bytes);
 }
 
 uint64_t tsr_alloc_count(void)

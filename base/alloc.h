@@ -21,7 +21,8 @@ char *tsr_strdup(const char *s);
  * of memory, *p and *cap are then unchanged. */
 bool tsr_grow(void **p, size_t *cap, size_t need, size_t size);
 
-uint64_t tsr_alloc_count(void);     /* allocations made so far in this process */
+size_t tsr_alloc_live(void);    /* bytes allocated and not freed, with the allocator's rounding */
+uint64_t tsr_alloc_count(void); /* allocations made so far in this process */
 void tsr_alloc_fail_at(uint64_t n); /* the nth from now on (1 = next) fails, once; 0 = off */
 bool tsr_alloc_failed(void);        /* has the planned failure happened? */
 

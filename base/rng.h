@@ -22,6 +22,9 @@ typedef struct tsr_rng {
     int32_t has_next; /* torch's cached second normal of the double path */
     double next;
     uint64_t philox_offset;
+    /* T of the GPU that is imitated; 0 (seed sets it): one as large as every draw, and then the
+     * numbers are those of every GPU whose T is not below the number of elements. */
+    size_t philox_threads;
 } tsr_rng;
 
 void tsr_rng_seed(tsr_rng *r, tsr_rng_kind kind, uint64_t seed);

@@ -20,4 +20,8 @@ tsr_status tsr_budget_parse(const char *text, size_t *bytes, tsr_err *err);
 /* "1.61 GiB", "43.2 MiB", "512 B" into buf (at least 24 bytes); returns buf. */
 char *tsr_bytes_text(size_t bytes, char *buf, size_t buf_bytes);
 
+/* What the others are made of; tests give their own texts and folders (see base/cgroup.h). */
+size_t tsr_mem_field(const char *text, const char *name); /* "VmRSS:  1234 kB" in bytes, or 0 */
+size_t tsr_mem_cgroup_free(const char *root, const char *self); /* SIZE_MAX without a limit */
+
 #endif

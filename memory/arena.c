@@ -1,0 +1,90 @@
+/* arena.c -- reserves, touches and poisons the run's memory.
+ *
+ * Anonymous pages, without huge ones: the kernel would round the resident set up to 2 MiB at its
+ * own discretion, and the budget is counted in pages. Every page is written once before
+ * the first step, so that what the plan counts on is resident from then on, and a limit
+ * (RLIMIT_AS, overcommit) that forbids it shows at once.
+ *
+ * The poison is a byte of ones everywhere: 0xFFFF, 0xFFFFFFFF and 0xFFFFFFFFFFFFFFFF are NaN as
+ * half, float and double at any alignment, so a value that is read before it was written, or after
+ * its place was given away, becomes a NaN that spreads. Debug builds start with it. */
+#include "memory/arena.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/num.h"
+#include "memory/budget.h"
+
+#ifdef TSR_DEBUG
+static const bool poison_at_start = true;
+#else
+static const bool poison_at_start = false;
+#endif
+
+enum { POISON = 0xFF };
+
+static void touch_pages(unsigned char *base, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    volatile unsigned char *p = base;
+
+    for (size_t i = 0; i < bytes; i += page)
+        p[i] = 0;
+}
+
+tsr_status tsr_arena_make(tsr_arena *a, size_t bytes, tsr_err *err)
+{
+    void *base;
+    char size[32], why[96];
+
+    if (bytes == 0) {
+        *a = (tsr_arena){0};
+        return TSR_OK;
+    }
+    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        TSR_FAIL(err, TSR_E_OOM,
+                 "the system does not give the %s that the plan needs (%s); a smaller --budget "
+                 "makes a smaller plan",
+                 tsr_bytes_text(bytes, size, sizeof size), strerror_r(errno, why, sizeof why));
+    (void)madvise(base, bytes, MADV_NOHUGEPAGE); /* kernels without huge pages refuse */
+    *a = (tsr_arena){.base = base, .bytes = bytes};
+    if (poison_at_start)
+        tsr_arena_poison(a, 0, bytes);
+    else
+        touch_pages(base, bytes);
+    return TSR_OK;
+}
+
+void tsr_arena_free(tsr_arena *a)
+{
+    if (a->base)
+        munmap(a->base, a->bytes);
+    *a = (tsr_arena){0};
+}
+
+static bool is_inside(const tsr_arena *a, size_t offset, size_t bytes)
+{
+    size_t end;
+
+    return a->base && tsr_add_size(offset, bytes, &end) && end <= a->bytes;
+}
+
+void *tsr_arena_use(tsr_arena *a, size_t offset, size_t bytes)
+{
+    if (!is_inside(a, offset, bytes))
+        return NULL;
+    a->high_water = tsr_max_size(a->high_water, offset + bytes);
+    return a->base + offset;
+}
+
+void tsr_arena_poison(tsr_arena *a, size_t offset, size_t bytes)
+{
+    if (is_inside(a, offset, bytes))
+        memset(a->base + offset, POISON, bytes);
+}

@@ -5,7 +5,7 @@
 #ifndef TSR_UNET_UNET_H
 #define TSR_UNET_UNET_H
 
-#include "model/component.h"
+#include "model/blocks.h"
 #include "model/config.h"
 
 /* Values that the caller fills and reads. Entries: N = batch (guidance halves: unconditional
@@ -32,13 +32,12 @@ typedef struct tsr_unet_shape {
     int32_t t_rows; /* 1: all entries have the same timestep (not with SDXL's text_time); else n */
 } tsr_unet_shape;
 
+typedef tsr_tap tsr_unet_tap; /* "down_blocks.0.resnets.1" */
+
 /* Records the whole network: prologue (time embeddings and every resnet's projection of them for
- * all steps, every cross-attention's keys and values), then the loop section. `blocks` may be NULL,
- * or receives the outputs of named modules for tests (see tsr_unet_tap). */
-typedef struct tsr_unet_tap {
-    const char *module;
-    tsr_val value;
-} tsr_unet_tap; /* "down_blocks.0.resnets.1" */
+ * all steps, every cross-attention's keys and values), then the loop section. `taps` may be NULL,
+ * or receives the outputs of named modules for tests. Inputs that this network does not have are 0
+ * in *io. TSR_E_MODEL by tensor name for a checkpoint that is not what the config says. */
 tsr_status tsr_unet_build(tsr_tape *t, tsr_component *c, const tsr_unet_config *cfg,
                           const tsr_unet_shape *shape, tsr_unet_io *io, tsr_unet_tap *taps,
                           int32_t n_taps);

@@ -88,3 +88,11 @@ void tsr_arena_poison(tsr_arena *a, size_t offset, size_t bytes)
     if (is_inside(a, offset, bytes))
         memset(a->base + offset, POISON, bytes);
 }
+
+void tsr_arena_release(tsr_arena *a, size_t offset)
+{
+    size_t from = tsr_align_up(offset, (size_t)sysconf(_SC_PAGESIZE));
+
+    if (a->base && from < a->bytes)
+        (void)madvise(a->base + from, a->bytes - from, MADV_DONTNEED);
+}

@@ -20,5 +20,8 @@ void tsr_arena_free(tsr_arena *a);                                   /* accepts 
 /* The address of [offset, offset+bytes); notes the high water. Outside the arena: NULL. */
 void *tsr_arena_use(tsr_arena *a, size_t offset, size_t bytes);
 void tsr_arena_poison(tsr_arena *a, size_t offset, size_t bytes); /* half, float and double NaNs */
+/* Gives the whole pages from `offset` on back to the system; they read as zeros and come back when
+ * they are touched. */
+void tsr_arena_release(tsr_arena *a, size_t offset);
 
 #endif

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Makes tests/data, the small golden files that the tests of a fresh clone need.
+
+    tools/make_test_data.py --reference DIR [--only TOPIC]...
+
+DIR holds the reference results (golden/ and models/). tests/data is laid out in the same way, so that one test can
+run over both. Each topic below is one function, takes the reference folder and the output folder, and makes
+its files from scratch; whatever is written depends on the reference alone. Python's standard library only.
+"""
+
+import argparse
+import pathlib
+import shutil
+import sys
+
+MOST_BYTES = 15 << 20  # of tests/data as a whole
+
+
+def copy(reference, out, *paths):
+    """Copies files, or folders with everything in them, to the same place under `out`."""
+    for path in paths:
+        source, target = reference / path, out / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target, copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(source, target)
+
+
+def rng(reference, out):
+    """Words and normals of torch's generators, all seeds and shapes."""
+    copy(reference, out, "golden/rng.safetensors")
+
+
+TOPICS = [rng]
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--reference", type=pathlib.Path, required=True, help="folder with golden/ and models/")
+    parser.add_argument("--only", action="append", choices=[t.__name__ for t in TOPICS], help="make this topic only")
+    args = parser.parse_args()
+    out = root / "tests" / "data"
+    if not (args.reference / "golden").is_dir():
+        sys.exit(f"{args.reference} has no golden/ in it")
+    for topic in TOPICS:
+        if not args.only or topic.__name__ in args.only:
+            print(topic.__name__)
+            topic(args.reference, out)
+    size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
+    print(f"tests/data has {size / 2**20:.2f} MiB of at most {MOST_BYTES >> 20}")
+    if size > MOST_BYTES:
+        sys.exit("that is too much")
+
+
+if __name__ == "__main__":
+    main()

@@ -39,6 +39,9 @@ void tsr_cpu_fill_portable(tsr_cpu_table *t);
 void tsr_cpu_fill_avx2(tsr_cpu_table *t);   /* in builds for x86 */
 void tsr_cpu_fill_avx512(tsr_cpu_table *t); /* likewise */
 
+/* The machine has the tier's instructions and its system saves their registers (cpu_tiers.c). */
+bool tsr_cpu_has_tier(tsr_cpu_tier tier);
+
 /* Scalar helpers shared by all tiers' tails and the oracle (kernels/cpu/portable). */
 float tsr_cpu_act(tsr_act act, float x); /* exact erf gelu, quick gelu, silu */
 float tsr_cpu_load(const tsr_tensor *x, int32_t n, int32_t y, int32_t col, int32_t c);

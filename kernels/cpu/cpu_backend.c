@@ -1,0 +1,132 @@
+/* cpu_backend.c -- the CPU tiers as backends: one constant object a tier.
+ *
+ * The tables are filled once in a process, before the first one is handed out, and never written
+ * again: every context shares them. A tier is there when its sources were built in and the machine
+ * can run it; its table is the portable one with the better kernels of every lower tier and its
+ * own written over it.
+ *
+ * Vectors (norm weights, biases, tables) are plain float32 arrays for every tier, so their
+ * "packing" is here. */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "kernels/cpu/cpu.h"
+
+enum { N_TIERS = TSR_TIER_AVX512FP16 + 1 };
+
+typedef struct cpu_tier {
+    bool present;
+    tsr_cpu_table table;
+    tsr_backend backend;
+} cpu_tier;
+
+static cpu_tier tiers[N_TIERS]; /* written by fill_tiers only */
+static pthread_once_t tiers_once = PTHREAD_ONCE_INIT;
+
+static size_t vector_row(const tsr_weight *w)
+{
+    size_t n = 1;
+
+    for (int32_t i = 1; i < w->n_dims; i++)
+        n *= (size_t)w->dims[i];
+    return n;
+}
+
+static size_t packed_bytes(const tsr_backend *b, const tsr_op *op, const tsr_weight *w)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    if (w->kind == TSR_WEIGHT_VECTOR)
+        return tsr_align_up((size_t)w->dims[0] * vector_row(w) * sizeof(float), 64);
+    return t->packed_bytes(t, op, w);
+}
+
+static int32_t panel_rows(const tsr_backend *b, const tsr_op *op, const tsr_weight *w)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return w->kind == TSR_WEIGHT_VECTOR ? 1 : t->panel_rows(t, op, w);
+}
+
+static void pack(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, const float *rows,
+                 int32_t row0, int32_t n_rows, void *dst)
+{
+    const tsr_cpu_table *t = b->impl;
+    size_t row = vector_row(w);
+
+    if (w->kind == TSR_WEIGHT_VECTOR)
+        memcpy((float *)dst + (size_t)row0 * row, rows, (size_t)n_rows * row * sizeof(float));
+    else
+        t->pack(t, op, w, rows, row0, n_rows, dst);
+}
+
+static size_t work_bytes(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op,
+                         const tsr_window *window, int32_t n_threads)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->work[op->kind] ? t->work[op->kind](t, tape, op, window, n_threads) : 0;
+}
+
+static void run(const tsr_backend *b, const tsr_call *call)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    t->run[call->op->kind](t, call);
+}
+
+static bool all_finite(const tsr_backend *b, const tsr_tensor *x, tsr_pool *pool)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->all_finite(x, pool);
+}
+
+/* Whether the table could be filled up to `tier`. */
+static bool fill_table(tsr_cpu_table *t, tsr_cpu_tier tier)
+{
+    tsr_cpu_tier reached = TSR_TIER_PORTABLE;
+
+    tsr_cpu_fill_portable(t);
+#if defined(TSR_HAVE_TIER_avx2)
+    if (tier >= TSR_TIER_AVX2) {
+        tsr_cpu_fill_avx2(t);
+        reached = TSR_TIER_AVX2;
+    }
+#endif
+#if defined(TSR_HAVE_TIER_avx512)
+    if (tier >= TSR_TIER_AVX512) {
+        tsr_cpu_fill_avx512(t);
+        reached = TSR_TIER_AVX512;
+    }
+#endif
+    t->tier = tier;
+    t->name = tsr_cpu_tier_name(tier);
+    return reached == tier;
+}
+
+static void fill_tiers(void)
+{
+    for (int32_t i = TSR_TIER_PORTABLE; i < N_TIERS; i++) {
+        cpu_tier *c = &tiers[i];
+        c->present = fill_table(&c->table, (tsr_cpu_tier)i) && tsr_cpu_has_tier((tsr_cpu_tier)i);
+        c->backend = (tsr_backend){.name = "cpu",
+                                   .tier = c->table.name,
+                                   .packed_bytes = packed_bytes,
+                                   .panel_rows = panel_rows,
+                                   .pack = pack,
+                                   .work_bytes = work_bytes,
+                                   .run = run,
+                                   .all_finite = all_finite,
+                                   .impl = &c->table};
+    }
+}
+
+const tsr_backend *tsr_cpu_backend(tsr_cpu_tier tier)
+{
+    if (tier < TSR_TIER_PORTABLE || (int32_t)tier >= N_TIERS)
+        return NULL;
+    pthread_once(&tiers_once, fill_tiers);
+    return tiers[tier].present ? &tiers[tier].backend : NULL;
+}

@@ -4,15 +4,18 @@
  * Every value is made by exactly one op, or by the caller (input), or shows rows of another one
  * (view); nothing is ever written twice. `first` and `last` of values and weights are op indices
  * and are kept up to date as ops are recorded; a view's use is also a use of its base. How the
- * loop section stretches these lifetimes is the program's business (program_plan.c).
+ * loop section stretches these lifetimes is the program's business (program.c).
  *
- * Limits that kernels rely on, checked for every value: N*H*W and W*C fit an int32_t, the
- * bytes fit a ptrdiff_t. */
+ * Limits that kernels rely on, checked for every value: N*H*W, W*C and a weight's rows
+ * are at most 2^30 (so that rounding up or doubling an index cannot wrap), bytes fit a ptrdiff_t.
+ */
 #include "kernels/tape_internal.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
+
+enum { MAX_COUNT = 1 << 30 };
 
 static const char *const KIND_NAMES[TSR_OP_KINDS] = {
     [TSR_OP_CONV2D] = "conv2d",         [TSR_OP_LINEAR] = "linear",
@@ -89,7 +92,7 @@ static tsr_status check_shape(const tsr_tape *t, const char *name, const tsr_sha
     if (!ok)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: the shape [%lld,%lld,%lld,%lld] is empty or too large",
                  name, (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c);
-    ok = s->h * s->w <= INT32_MAX && s->h * s->w * s->n <= INT32_MAX && s->w * s->c <= INT32_MAX &&
+    ok = s->h * s->w <= MAX_COUNT && s->h * s->w * s->n <= MAX_COUNT && s->w * s->c <= MAX_COUNT &&
          tsr_mul_size((size_t)(s->n * s->h * s->w), (size_t)s->c, &bytes) &&
          tsr_mul_size(bytes, tsr_dtype_size(s->dtype), &bytes) && bytes <= PTRDIFF_MAX;
     if (!ok)
@@ -193,7 +196,8 @@ tsr_status tsr_tape_weight(tsr_tape *t, const tsr_weight *w, tsr_wt *out)
         if (ok && i > 0)
             ok = tsr_mul_size(fan_in, (size_t)w->dims[i], &fan_in);
     }
-    ok = ok && fan_in <= INT32_MAX && tsr_mul_size(count, 8, &bytes) && bytes <= PTRDIFF_MAX;
+    ok = ok && fan_in <= MAX_COUNT && w->dims[0] <= MAX_COUNT && tsr_mul_size(count, 8, &bytes) &&
+         bytes <= PTRDIFF_MAX;
     if (!ok)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: the tensor's shape is empty or too large", name);
     if (tsr_dtype_size(w->file_dtype) == 0)
@@ -248,7 +252,7 @@ tsr_status tsr_tape_joined_operand(const tsr_tape *t, const char *op_name, tsr_v
                      op_name, p->n, p->h, p->w, p->c, q->n, q->h, q->w, q->c);
         joined += q->c;
     }
-    if (joined * p->w > INT32_MAX)
+    if (joined * p->w > MAX_COUNT)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: the input has too many channels (%lld)", op_name,
                  (long long)joined);
     *a = p;

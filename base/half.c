@@ -13,6 +13,7 @@
  * tiers' faster copies are compared bit for bit with this file. */
 #include "base/half.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -33,6 +34,15 @@ static inline float float_of(uint32_t u)
     return x;
 }
 
+/* A choice as arithmetic: written with `?:`, gcc moves the float addition into a branch and then
+ * does not vectorise (measured: 0.5 against 1.6 elements a nanosecond). */
+static inline int32_t choose(bool yes, int32_t a, int32_t b)
+{
+    int32_t mask = -(int32_t)yes;
+
+    return (a & mask) | (b & ~mask);
+}
+
 static inline float widen_f16(uint16_t h)
 {
     const int32_t rebias = 112 << 23; /* 127 - 15 */
@@ -41,7 +51,7 @@ static inline float widen_f16(uint16_t h)
     int32_t normal = (magnitude << 13) + rebias;
     /* (2^-14 + m * 2^-24) - 2^-14 */
     float tiny = float_of((uint32_t)(normal + (1 << 23))) - 0x1p-14f;
-    int32_t r = magnitude < smallest_normal ? (int32_t)bits_of(tiny) : normal;
+    int32_t r = choose(magnitude < smallest_normal, (int32_t)bits_of(tiny), normal);
 
     r += magnitude >= infinity ? rebias : 0;
     r |= magnitude > infinity ? 0x00400000 : 0;
@@ -59,10 +69,10 @@ static inline uint16_t narrow_f16(float x)
     /* Half a unit of 0.5f is half a unit of a denormal half: the addition rounds. */
     int32_t tiny = (int32_t)(bits_of(float_of((uint32_t)a) + 0.5f) - bits_of(0.5f));
     int32_t nan = 0x7E00 | ((a >> 13) & 0x1FF);
-    int32_t r = a < smallest_normal ? tiny : normal;
+    int32_t r = choose(a < smallest_normal, tiny, normal);
 
-    r = a >= two_to_16 ? 0x7C00 : r;
-    r = a > infinity ? nan : r;
+    r = choose(a >= two_to_16, 0x7C00, r);
+    r = choose(a > infinity, nan, r);
     return (uint16_t)((uint32_t)r | (u >> 16 & 0x8000));
 }
 

@@ -20,12 +20,13 @@ def copy(reference, out, *paths):
     """Copies files, or folders with everything in them, to the same place under `out`."""
     for path in paths:
         source, target = reference / path, out / path
-        target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(source, target, copy_function=shutil.copyfile)
-        else:
-            shutil.copyfile(source, target)
+        for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
+            if file.is_file():
+                to = out / file.relative_to(reference)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, to)
 
 
 def rng(reference, out):
@@ -33,7 +34,15 @@ def rng(reference, out):
     copy(reference, out, "golden/rng.safetensors")
 
 
-TOPICS = [rng]
+def nets(reference, out):
+    """UNet and autoencoder of the three small models, with all their cases. sd1-tiny is too big; its kinds of layers
+    are in the others."""
+    for model in ("sd1-odd", "sd2-tiny", "sdxl-tiny"):
+        copy(reference, out, f"models/{model}/unet", f"models/{model}/vae")
+        copy(reference, out, f"golden/unet-{model}.safetensors", f"golden/vae-{model}.safetensors")
+
+
+TOPICS = [rng, nets]
 
 
 def main():

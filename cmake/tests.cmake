@@ -16,7 +16,7 @@ target_compile_definitions(test_support INTERFACE
   TSR_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
   TSR_BINARY_DIR="${CMAKE_BINARY_DIR}")
 
-foreach(kind unit kernels model memory fault cli)
+foreach(kind unit kernels model memory fault cli threads)
   file(GLOB sources CONFIGURE_DEPENDS tests/${kind}/*.c)
   foreach(source ${sources})
     get_filename_component(stem ${source} NAME_WE)
@@ -43,3 +43,8 @@ foreach(source ${fuzzers})
   set_target_properties(${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/fuzz)
   target_link_libraries(${stem} PRIVATE test_support)
 endforeach()
+
+# The example of the documentation, compiled as a user would and run by tests/cli/run_example.c.
+add_executable(example docs/example.c)
+target_link_libraries(example PRIVATE tessera)
+set_target_properties(example PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/docs)

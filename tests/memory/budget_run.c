@@ -1,0 +1,161 @@
+/* budget_run.c -- what is predicted is what is measured, and what does not fit is refused before
+ * the first step.
+ *
+ * Every figure is of a process of its own (fork), since a peak resident set cannot be taken back.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "memory/budget.h"
+#include "tessera.h"
+#include "tests/support/micro_model.h"
+#include "tests/support/test.h"
+
+#define EMBEDDED TSR_SOURCE_DIR "/assets/model"
+
+typedef struct figures {
+    tsr_status st;
+    char why[512];
+    tsr_run_info info;
+    size_t peak;
+    uint64_t rgb_hash;
+} figures;
+
+static void run_once(const char *dir, const tsr_run_desc *d, int32_t threads, figures *f)
+{
+    tsr_context *ctx = NULL;
+    tsr_model *model = NULL;
+    tsr_run *run = NULL;
+    tsr_picture pic;
+
+    f->st =
+        tsr_context_make(&ctx, &(tsr_context_desc){.n_threads = threads}, f->why, sizeof f->why);
+    if (f->st == TSR_OK)
+        f->st = tsr_model_open(ctx, dir, &model);
+    if (f->st == TSR_OK)
+        f->st = tsr_run_make(ctx, model, d, &run);
+    if (f->st == TSR_OK && !d->plan_only)
+        f->st = tsr_run_next(run, &pic);
+    if (f->st == TSR_OK) {
+        f->rgb_hash = 14695981039346656037u;
+        for (size_t i = 0; !d->plan_only && i < 3 * (size_t)pic.width * (size_t)pic.height; i++)
+            f->rgb_hash = (f->rgb_hash ^ pic.rgb[i]) * 1099511628211u;
+        tsr_run_get_info(run, &f->info);
+    } else if (ctx) {
+        strncpy(f->why, tsr_context_error(ctx), sizeof f->why - 1);
+    }
+    f->peak = tsr_mem_peak();
+}
+
+/* The same in a child, so that its peak is its own. */
+static bool run_apart(const char *dir, const tsr_run_desc *d, int32_t threads, figures *f)
+{
+    int ends[2], status;
+    pid_t child;
+    bool got;
+
+    memset(f, 0, sizeof *f);
+    if (pipe(ends) != 0 || (child = fork()) < 0)
+        return false;
+    if (child == 0) {
+        run_once(dir, d, threads, f);
+        _exit(write(ends[1], f, sizeof *f) == (ssize_t)sizeof *f ? 0 : 1);
+    }
+    close(ends[1]);
+    got = read(ends[0], f, sizeof *f) == (ssize_t)sizeof *f;
+    close(ends[0]);
+    return waitpid(child, &status, 0) == child && got;
+}
+
+static void check_model(const char *dir, const char *name, int32_t threads)
+{
+    tsr_run_desc d = {.prompt = "a red fox", .steps = 2, .seed_given = true, .plan_only = true};
+    figures plan, made, refused, least;
+    size_t slack;
+
+    REQUIRE(run_apart(dir, &d, threads, &plan));
+    CHECK_MSG(plan.st == TSR_OK, "%s", plan.why);
+    d.plan_only = false;
+    REQUIRE(run_apart(dir, &d, threads, &made));
+    CHECK_MSG(made.st == TSR_OK, "%s", made.why);
+    CHECK(made.info.predicted_peak_bytes == plan.info.predicted_peak_bytes);
+    CHECK(made.info.arena_high_water_bytes == made.info.arena_bytes);
+    CHECK_MSG(made.info.allocations_while_running == 0, "%llu allocations after planning",
+              (unsigned long long)made.info.allocations_while_running);
+    slack = made.peak * 3 / 100 > ((size_t)4 << 20) ? made.peak * 3 / 100 : (size_t)4 << 20;
+    CHECK_MSG(made.peak <= made.info.predicted_peak_bytes, "measured %zu, predicted %zu", made.peak,
+              made.info.predicted_peak_bytes);
+    CHECK_MSG(made.info.predicted_peak_bytes <= made.peak + slack, "measured %zu, predicted %zu",
+              made.peak, made.info.predicted_peak_bytes);
+    test_note("%s, %d threads: predicted %zu, measured %zu, arena %zu, minimum %zu", name, threads,
+              made.info.predicted_peak_bytes, made.peak, made.info.arena_bytes,
+              made.info.minimum_budget_bytes);
+
+    d.budget_bytes = plan.info.minimum_budget_bytes;
+    REQUIRE(run_apart(dir, &d, threads, &least));
+    CHECK_MSG(least.st == TSR_OK, "at the minimum: %s", least.why);
+    CHECK_MSG(least.peak <= d.budget_bytes, "measured %zu in a budget of %zu", least.peak,
+              d.budget_bytes);
+    CHECK(least.rgb_hash == made.rgb_hash);
+    d.budget_bytes -= (size_t)sysconf(_SC_PAGESIZE);
+    REQUIRE(run_apart(dir, &d, threads, &refused));
+    CHECK(refused.st == TSR_E_BUDGET);
+    CHECK_MSG(strstr(refused.why, "smallest budget"), "%s", refused.why);
+}
+
+static void run__any_model__predicted_is_measured(void)
+{
+    const char *micro = micro_model(&(micro_options){.xl = true});
+
+#ifdef TSR_SANITIZED
+    SKIP("memory figures mean nothing under a sanitizer");
+#endif
+    REQUIRE(micro != NULL);
+    for (int32_t threads = 1; threads <= 2; threads++) {
+        check_model(micro, "micro XL", threads);
+        check_model(EMBEDDED, "the embedded model", threads);
+    }
+}
+
+static void run__fifty_pictures__does_not_grow(void)
+{
+    const char *dir = micro_model(&(micro_options){0});
+    tsr_context *ctx = NULL;
+    tsr_model *model = NULL;
+    char why[512];
+    size_t after_second = 0;
+
+#ifdef TSR_SANITIZED
+    SKIP("memory figures mean nothing under a sanitizer");
+#endif
+    REQUIRE(dir != NULL);
+    REQUIRE(tsr_context_make(&ctx, &(tsr_context_desc){.n_threads = 2}, why, sizeof why) == TSR_OK);
+    for (int32_t i = 0; i < 50; i++) {
+        tsr_run_desc d = {
+            .prompt = "a red fox", .steps = 1, .seed = (uint64_t)i, .seed_given = true};
+        tsr_run *run = NULL;
+        tsr_picture pic;
+        bool ok = tsr_model_open(ctx, dir, &model) == TSR_OK &&
+                  tsr_run_make(ctx, model, &d, &run) == TSR_OK && tsr_run_next(run, &pic) == TSR_OK;
+        CHECK_MSG(ok, "%s", tsr_context_error(ctx));
+        tsr_run_free(run);
+        tsr_model_free(model);
+        model = NULL;
+        if (i == 1)
+            after_second = tsr_mem_resident();
+    }
+    CHECK_MSG(tsr_mem_resident() <= after_second,
+              "resident set: %zu after the second picture, %zu after the 50th", after_second,
+              tsr_mem_resident());
+    tsr_context_free(ctx);
+}
+
+int main(void)
+{
+    RUN(run__any_model__predicted_is_measured);
+    RUN(run__fifty_pictures__does_not_grow);
+    return test_end();
+}

@@ -1,0 +1,87 @@
+#!/bin/sh
+# check.sh [--long] -- everything that must hold before a change lands, in one command.
+#
+# Installs what is missing, builds with gcc and clang (warnings are errors), under ASAN+UBSAN and TSAN, runs every
+# test and the source checks, replays the fuzz corpora, and ends with "N passed, N failed, N skipped". Each section
+# prints its time beside its budget in minutes. --long adds the full-size models and long sweeps (TSR_LONG_TESTS=1).
+set -eu
+. "$(dirname -- "$0")/lib.sh"
+
+if [ "${1:-}" = --long ]; then
+    TSR_LONG_TESTS=1
+    export TSR_LONG_TESTS
+elif [ $# -gt 0 ]; then
+    die "usage: tools/check.sh [--long]"
+fi
+
+test_needs() {
+    needs
+    cat <<'EOF'
+cmd:clang-14 clang-14
+file:/usr/lib/llvm-14/lib/clang libclang-rt-14-dev
+cmd:clang-format-14 clang-format-14
+file:/usr/include/simde/x86/avx512.h libsimde-dev
+cmd:python3 python3
+cmd:objdump binutils
+cmd:man man-db
+EOF
+}
+
+passed=0 failed=0 skipped=0
+# section NAME MINUTES COMMAND...: runs it, adds up its "N passed, N failed, N skipped" lines.
+section() {
+    name=$1 minutes=$2
+    shift 2
+    say "$name"
+    begin=$(date +%s)
+    out=$ROOT/build/check-$(printf '%s' "$name" | tr -c 'a-z0-9\n' '-').log
+    rc=0
+    "$@" >"$out" 2>&1 || rc=$?
+    counts=$(awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5 }
+                  END { printf "%d %d %d", p, f, s }' "$out")
+    set -- $counts
+    [ $rc -eq 0 ] || [ "$2" -gt 0 ] || set -- "$1" 1 "$3" # it stopped without saying which test
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+    [ "$2" -eq 0 ] || { grep -vE '^ok ' "$out" | tail -n 60 >&2; say "FAILED: $name; its log is $out"; }
+    grep -E '^skip ' "$out" | sed 's/^/tessera:   /' >&2 || true
+    say "  $1 passed, $2 failed, $3 skipped in $(($(date +%s) - begin)) s (budget $minutes min)"
+}
+
+# run_tests PRESET KIND...: every test program of these kinds, one after the other.
+run_tests() {
+    dir=$ROOT/build/$1/tests
+    shift
+    status=0
+    for kind in "$@"; do
+        for program in "$dir/$kind"/*; do
+            [ -f "$program" ] && [ -x "$program" ] || continue
+            echo "== $kind/$(basename "$program")"
+            set --
+            [ "$kind" = fuzz ] && set -- "$ROOT/tests/fuzz/corpus/$(basename "$program")"
+            "$program" "$@" || status=1
+        done
+    done
+    return $status
+}
+
+source_check() {
+    status=0
+    for script in layers symbols style isa header; do
+        "$ROOT/tools/check_$script.sh" || status=1
+    done
+    return $status
+}
+
+test_needs | install_missing
+say "building: gcc, clang, ASAN+UBSAN, TSAN"
+TESSERA_CMAKE_ARGS=-DTESSERA_WERROR=ON
+for preset in release clang asan tsan; do
+    build "$preset"
+done
+section "source" 1 source_check
+section "gcc" 6 run_tests release unit kernels memory fault model threads cli fuzz
+section "clang" 6 run_tests clang unit kernels memory fault model threads cli fuzz
+section "asan and ubsan" 8 run_tests asan unit kernels memory fault model cli fuzz
+section "tsan" 3 run_tests tsan threads
+printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ]

@@ -9,6 +9,7 @@ its files from scratch; whatever is written depends on the reference alone. Pyth
 """
 
 import argparse
+import json
 import pathlib
 import shutil
 import sys
@@ -42,7 +43,25 @@ def nets(reference, out):
         copy(reference, out, f"golden/unet-{model}.safetensors", f"golden/vae-{model}.safetensors")
 
 
-TOPICS = [rng, nets]
+def e2e(reference, out):
+    """Two whole models with their pipeline calls. Their tokenizers share one vocabulary, tokenizer/clip, by links;
+    the manifest is the reference's, cut to these cases."""
+    manifest = json.loads((reference / "manifest.json").read_text())
+    kept = {}
+    for model, cases in (("sd1-odd", ["odd-ddim"]), ("sd2-tiny", ["sd2-ddim-v", "sd2-euler-v-rescale"])):
+        copy(reference, out, f"models/{model}/model_index.json", f"models/{model}/scheduler", f"models/{model}/text_encoder")
+        copy(reference, out, *(f"models/{model}/tokenizer/{name}.json" for name in ("tokenizer_config", "special_tokens_map")))
+        for name in ("vocab.json", "merges.txt"):
+            link = out / f"models/{model}/tokenizer/{name}"
+            link.unlink(missing_ok=True)
+            link.symlink_to(f"../../../tokenizer/clip/{name}")
+        for case in cases:
+            copy(reference, out, f"golden/e2e/{case}.safetensors", f"golden/e2e/{case}.png")
+            kept[f"golden/e2e/{case}.safetensors"] = {"case": manifest[f"golden/e2e/{case}.safetensors"]["case"]}
+    (out / "manifest.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+TOPICS = [rng, nets, e2e]
 
 
 def main():

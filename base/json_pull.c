@@ -299,10 +299,11 @@ static bool in_object(const tsr_json *j)
 
 static tsr_json_event open_level(tsr_json *j, bool object)
 {
-    uint32_t bit = (uint32_t)1 << j->depth;
+    uint32_t bit;
 
     if (j->depth == TSR_JSON_DEPTH)
         return fail(j, "nested too deep");
+    bit = (uint32_t)1 << j->depth;
     j->objects = object ? j->objects | bit : j->objects & ~bit;
     j->depth++;
     j->pos++;

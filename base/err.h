@@ -46,6 +46,7 @@ void tsr_err_clear(tsr_err *err);
             goto done;                                                                             \
     } while (0)
 
-#define TSR_FAIL(err, code, ...) return tsr_err_set((err), (code), __VA_ARGS__)
+/* Returns `code` itself, so that the compiler sees that the path fails. */
+#define TSR_FAIL(err, code, ...) return (tsr_err_set((err), (code), __VA_ARGS__), (code))
 
 #endif

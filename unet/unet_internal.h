@@ -18,17 +18,14 @@ typedef struct tsr_unet_block {
     int32_t n_resnets, n_transformers;
     int32_t n_layers; /* in each transformer */
     int32_t n_heads, context_dim;
-    bool only_cross;                   /* attn1 looks at the prompt, too, and not at the picture */
     bool resample;                     /* ends in a downsampler or an upsampler */
-    float output_scale;                /* every residual block's output is divided by it */
     int32_t first_resnet, first_layer; /* of this block in tsr_unet's tables */
 } tsr_unet_block;
 
-/* Keys and values of the prompt for one transformer layer, [N,S,1,D] each; attn1's only where
- * only_cross. */
-typedef struct tsr_unet_prompt_kv {
-    tsr_val k1, v1, k2, v2;
-} tsr_unet_prompt_kv;
+/* Keys and values for one attention, [N,S,1,C] each. */
+typedef struct tsr_unet_kv {
+    tsr_val k, v;
+} tsr_unet_kv;
 
 typedef struct tsr_unet {
     tsr_scope root;
@@ -37,8 +34,8 @@ typedef struct tsr_unet {
     tsr_unet_block blocks[TSR_UNET_MAX_BLOCKS]; /* in the order of the data */
     int32_t n_blocks, n_resnets, n_layers;
     /* made by the prologue */
-    tsr_val *time_rows;         /* [n_resnets] of [n_steps*t_rows,1,1,Co] */
-    tsr_unet_prompt_kv *prompt; /* [n_layers] */
+    tsr_val *time_rows;  /* [n_resnets] of [n_steps*t_rows,1,1,Co] */
+    tsr_unet_kv *prompt; /* [n_layers]: the prompt, for attn2 */
     /* what the way down leaves for the way up: a stack */
     tsr_val *skips;
     int32_t n_skips;
@@ -55,10 +52,6 @@ tsr_status tsr_unet_time_build(tsr_unet *u, tsr_unet_io *io);
 /* unet_res.c: residual block i of `b`, on x or on (x, skip) joined. */
 tsr_status tsr_unet_res_build(tsr_unet *u, const tsr_unet_block *b, int32_t i, tsr_val x,
                               tsr_val skip, tsr_val *out);
-/* x [n,H,W,C] times `scale` as [n_out,H,W,C] of the tape's dtype; entry i is entry i % n. The ops
- * are named `name`. */
-tsr_status tsr_unet_rescale(tsr_unet *u, const char *name, tsr_val x, float scale, int32_t n_out,
-                            tsr_val *out);
 
 /* unet_transformer.c: all transformers' keys and values of the prompt [N,S,1,D]; and transformer
  * i of `b`. */

@@ -6,8 +6,7 @@
  * skip) and an upsampler everywhere but at the end. With
  *   skips left: 1 (conv_in) + sum(layers) + (levels - 1), skips taken: sum(layers + 1)
  * the two are equal for every config. The middle has one residual block, or two around a
- * transformer; its transformer always looks at the picture first, whatever only_cross_attention
- * says, and mid_block_scale_factor belongs to its residual blocks alone.
+ * transformer.
  *
  * Source: diffusers' UNet2DConditionModel. */
 #include "unet/unet_internal.h"
@@ -25,9 +24,7 @@ static tsr_unet_block *add_block(tsr_unet *u, tsr_unet_part part, int32_t level)
                           .co = cfg->channels[level],
                           .n_layers = cfg->transformer_layers[level],
                           .n_heads = cfg->n_heads[level],
-                          .context_dim = cfg->cross_attention_dim[level],
-                          .only_cross = cfg->only_cross_attention[level],
-                          .output_scale = 1.0f};
+                          .context_dim = cfg->cross_attention_dim[level]};
     return b;
 }
 
@@ -58,8 +55,6 @@ static void add_mid(tsr_unet *u)
     snprintf(b->path, sizeof b->path, "mid_block");
     b->n_resnets = u->cfg->mid_cross ? 2 : 1;
     b->n_transformers = b->n_resnets - 1;
-    b->only_cross = false;
-    b->output_scale = u->cfg->mid_block_scale_factor;
     number_parts(u, b);
 }
 
@@ -75,19 +70,6 @@ static void add_up(tsr_unet *u, int32_t i)
     number_parts(u, b);
 }
 
-/* A head needs at least one channel; a width that the heads do not divide loses the rest, as in
- * the reference. */
-static tsr_status check_heads(const tsr_unet *u)
-{
-    for (int32_t i = 0; i < u->n_blocks; i++) {
-        const tsr_unet_block *b = &u->blocks[i];
-        if (b->n_transformers > 0 && (b->n_heads < 1 || b->n_heads > b->co))
-            TSR_FAIL(u->root.tape->err, TSR_E_MODEL, "%s: %d channels cannot have %d heads",
-                     b->path, b->co, b->n_heads);
-    }
-    return TSR_OK;
-}
-
 tsr_status tsr_unet_layout_make(tsr_unet *u)
 {
     const tsr_unet_config *cfg = u->cfg;
@@ -98,7 +80,6 @@ tsr_status tsr_unet_layout_make(tsr_unet *u)
         add_mid(u);
     for (int32_t i = 0; i < cfg->n_levels; i++)
         add_up(u, i);
-    TSR_TRY(check_heads(u));
     u->time_rows = tsr_calloc((size_t)u->n_resnets, sizeof *u->time_rows);
     u->skips = tsr_calloc((size_t)u->n_resnets + 1, sizeof *u->skips);
     u->prompt = tsr_calloc((size_t)u->n_layers + 1, sizeof *u->prompt);

@@ -41,14 +41,25 @@ static tsr_status sinusoids(tsr_unet *u, const char *module, tsr_val x, int32_t 
     return TSR_OK;
 }
 
+/* x [n,1,1,C] as [n_out,1,1,C] of the tape's dtype; entry i is entry i % n. For one pixel the
+ * conversions between NCHW and NHWC move nothing: they are the ops that repeat and convert. */
+static tsr_status repeat(tsr_unet *u, const char *module, tsr_val x, int32_t n_out, tsr_val *out)
+{
+    tsr_val nchw;
+
+    TSR_TRY(tsr_tape_set_scope(u->root.tape, module));
+    TSR_TRY(tsr_op_latent_out(u->root.tape, x, &nchw));            // [n,C,1,1] f32
+    return tsr_op_latent_in(u->root.tape, nchw, 1.0f, n_out, out); // [n_out,1,1,C]
+}
+
 /* x [R,1,1,C] + y [n,1,1,C], whose entries repeat. */
 static tsr_status add_repeated(tsr_unet *u, const char *module, tsr_val x, tsr_val y, tsr_val *out)
 {
     tsr_add_desc d = {.x = x};
     int32_t rows = tsr_tape_value(u->root.tape, x)->n;
 
-    TSR_TRY(tsr_unet_rescale(u, module, y, 1.0f, rows, &d.y)); // [R,1,1,C]
-    return tsr_op_add(u->root.tape, &d, out);                  // [R,1,1,C] f32
+    TSR_TRY(repeat(u, module, y, rows, &d.y)); // [R,1,1,C]
+    return tsr_op_add(u->root.tape, &d, out);  // [R,1,1,C] f32
 }
 
 /* LCM's guidance embedding: the same for all steps, added before the first layer. */
@@ -76,7 +87,7 @@ static tsr_status add_text_time(tsr_unet *u, tsr_unet_io *io, tsr_val *emb)
     TSR_TRY(tsr_tape_input(u->root.tape, (int32_t[]){n, 1, 1, 6}, TSR_F32, "time_ids",
                            &io->time_ids));                                 // [N,1,1,6] f32
     TSR_TRY(sinusoids(u, "add_time_proj", io->time_ids, dim, &ids));        // [N,1,1,6*dim] f32
-    TSR_TRY(tsr_unet_rescale(u, "add_time_proj", ids, 1.0f, n, &ids));      // [N,1,1,6*dim]
+    TSR_TRY(repeat(u, "add_time_proj", ids, n, &ids));                      // [N,1,1,6*dim]
     TSR_TRY(embedding_mlp(u, "add_embedding", io->text_embeds, ids, &aug)); // [N,1,1,E]
     return add_repeated(u, "add_embedding", *emb, aug, emb);                // [R,1,1,E] f32
 }

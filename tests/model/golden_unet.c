@@ -1,0 +1,379 @@
+/* golden_unet.c -- the UNet against the reference's forwards, and against itself.
+ *
+ * Goldens: every case of every model in tests/data, and of the whole reference data where it is
+ * here; in fp32 (this is what finds errors of logic: with every block's output compared where the
+ * reference has them) and in fp16. Then what must not change a bit: the batch, shared latents,
+ * windows, threads, the step's place in the run, the type that a checkpoint is stored in. */
+#include "tests/support/golden_nets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double FP32_LIMIT = 2e-5, FP16_LIMIT = 5e-3;
+static const char *const MODELS[] = {"sd1-tiny", "sd1-odd", "sd2-tiny", "sdxl-tiny"};
+enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
+
+/* One model of one root with its goldens. */
+typedef struct fixture {
+    const char *model;
+    char dir[4096]; /* of the component */
+    golden g;
+    golden_unet unet;
+} fixture;
+
+static bool fixture_open(fixture *f, const char *root, const char *model)
+{
+    char name[64];
+
+    memset(f, 0, sizeof *f);
+    f->model = model;
+    snprintf(name, sizeof name, "unet-%s", model);
+    snprintf(f->dir, sizeof f->dir, "%s/models/%s/unet", root, model);
+    return golden_open(&f->g, root, name) && golden_unet_open(&f->unet, f->dir);
+}
+
+static void fixture_close(fixture *f)
+{
+    golden_unet_close(&f->unet);
+    golden_close(&f->g);
+}
+
+static golden_job best(tsr_dtype dtype)
+{
+    return (golden_job){.dtype = dtype, .tier = tsr_cpu_best_tier(), .n_threads = 2};
+}
+
+/* ----------------------------------------------------------------- goldens */
+
+static void check_case(fixture *f, const char *name, golden_job job)
+{
+    double limit = job.dtype == TSR_F32 ? FP32_LIMIT : FP16_LIMIT;
+    const golden_tensor *want = golden_need(&f->g, "%s.out", name);
+    golden_unet_in in;
+    golden_net net = {0};
+    tsr_val out;
+    char what[256];
+
+    if (job.dtype == TSR_F32)
+        job.taps = golden_taps_make(&f->g, name, &job.n_taps);
+    if (want && golden_unet_inputs(&f->g, name, NULL, &in) &&
+        golden_unet_forward(&net, &f->unet, &job, &in, &out)) {
+        size_t n;
+        float *got = golden_net_get(&net, out, &n);
+        snprintf(what, sizeof what, "%s %s", f->model, name);
+        golden_taps_compare(&net, &f->g, f->model, name, &job, limit);
+        golden_compare(what, golden_precision(&job), tsr_cpu_tier_name(job.tier), got, n, want,
+                       limit);
+        free(got);
+    }
+    golden_net_free(&net);
+    free(job.taps);
+}
+
+static void check_root(const char *root, bool complete)
+{
+    for (int32_t m = 0; m < N_MODELS; m++) {
+        char path[128], name[128];
+        int32_t pos = 0, n_cases = 0;
+        fixture f;
+
+        snprintf(path, sizeof path, "golden/unet-%s.safetensors", MODELS[m]);
+        if (!complete && !golden_has(root, path))
+            continue;
+        if (fixture_open(&f, root, MODELS[m])) {
+            while (golden_next_case(&f.g, ".out", &pos, name, sizeof name)) {
+                check_case(&f, name, best(TSR_F32));
+                check_case(&f, name, best(TSR_F16));
+                n_cases++;
+            }
+            golden_check_all_used(&f.unet.comp);
+            CHECK(n_cases >= 4);
+        }
+        fixture_close(&f);
+    }
+}
+
+static void unet__small_models__match_the_reference(void)
+{
+    check_root(golden_root(0), false);
+}
+
+static void unet__all_cases__match_the_reference(void)
+{
+    const char *root = golden_root(1);
+
+    if (!root)
+        SKIP("the reference data");
+    check_root(root, true);
+}
+
+static void unet__portable_tier__matches_the_reference(void)
+{
+    static const char *const CASES[][2] = {{"sd1-odd", "b1_15x9_t400"},
+                                           {"sdxl-tiny", "blocks_8x12_t301"}};
+
+    for (size_t i = 0; i < 2; i++) {
+        fixture f;
+        golden_job job = {.tier = TSR_TIER_PORTABLE, .n_threads = 2, .dtype = TSR_F32};
+        if (fixture_open(&f, golden_root(0), CASES[i][0])) {
+            check_case(&f, CASES[i][1], job);
+            job.dtype = TSR_F16;
+            check_case(&f, CASES[i][1], job);
+        }
+        fixture_close(&f);
+    }
+}
+
+/* ----------------------------------------------------------------- same bits */
+
+static float *forward(golden_unet *u, golden_job job, const golden_unet_in *in, size_t *n)
+{
+    golden_net net = {0};
+    tsr_val out;
+    float *x = NULL;
+
+    *n = 0;
+    if (golden_unet_forward(&net, u, &job, in, &out))
+        x = golden_net_get(&net, out, n);
+    golden_net_free(&net);
+    return x;
+}
+
+static void check_bits(const char *what, const golden_job *job, const float *a, const float *b,
+                       size_t n)
+{
+    CHECK_MSG(a && b && memcmp(a, b, n * sizeof *a) == 0, "%s, %s: bits differ, by up to %g", what,
+              golden_precision(job), a && b ? test_max_abs_diff(a, b, n) : 0.0);
+}
+
+/* Runs `in` under `a` and under `b`. */
+static void check_same(fixture *f, const golden_unet_in *in, golden_job a, golden_job b,
+                       const char *what)
+{
+    size_t n, m;
+    float *x = forward(&f->unet, a, in, &n), *y = forward(&f->unet, b, in, &m);
+
+    CHECK(n == m);
+    check_bits(what, &a, x, y, n);
+    free(x);
+    free(y);
+}
+
+/* Entry by entry against the whole. */
+static void check_entries(fixture *f, golden_job job, const golden_unet_in *in, const char *what)
+{
+    size_t n, m;
+    float *all = forward(&f->unet, job, in, &n);
+
+    for (int32_t i = 0; i < in->n; i++) {
+        golden_unet_in one = golden_unet_entry(in, i);
+        float *x = forward(&f->unet, job, &one, &m);
+        CHECK(m * (size_t)in->n == n);
+        check_bits(what, &job, all ? all + (size_t)i * m : NULL, x, m);
+        free(x);
+    }
+    free(all);
+}
+
+static void batch_checks(fixture *f, const char *name, tsr_dtype dtype)
+{
+    static const float MIXED[2] = {999.0f, 1.5f};
+    golden_unet_in in, twice;
+    golden_job job = best(dtype);
+    float *sample;
+
+    if (!golden_unet_inputs(&f->g, name, NULL, &in))
+        return;
+    CHECK(in.n == 2);
+    check_entries(f, job, &in, "a batch of two and two of one");
+    twice = in;
+    twice.timesteps = MIXED;
+    check_entries(f, job, &twice, "entries with times of their own");
+    in.latent_n = 1;
+    check_entries(f, job, &in, "latents that the entries share");
+    sample = malloc(2 * in.sample_size * sizeof *sample);
+    if (sample) {
+        size_t n, m;
+        float *x, *y;
+        memcpy(sample, in.sample, in.sample_size * sizeof *sample);
+        memcpy(sample + in.sample_size, in.sample, in.sample_size * sizeof *sample);
+        twice = in;
+        twice.latent_n = 2;
+        twice.sample = sample;
+        x = forward(&f->unet, job, &in, &n);
+        y = forward(&f->unet, job, &twice, &m);
+        CHECK(n == m);
+        check_bits("shared latents and repeated ones", &job, x, y, n);
+        free(x);
+        free(y);
+    }
+    free(sample);
+}
+
+static void unet__batch__gives_the_bits_of_single_entries(void)
+{
+    static const char *const CASES[][2] = {
+        {"sd1-odd", "b2_10x14_t1"}, {"sd2-tiny", "b2_12x20_t250"}, {"sdxl-tiny", "b2_16x24_t1"}};
+
+    for (size_t i = 0; i < 3; i++) {
+        fixture f;
+        if (fixture_open(&f, golden_root(0), CASES[i][0])) {
+            batch_checks(&f, CASES[i][1], TSR_F32);
+            batch_checks(&f, CASES[i][1], TSR_F16);
+        }
+        fixture_close(&f);
+    }
+}
+
+static void unet__windows_threads_steps__change_no_bit(void)
+{
+    static const char *const CASES[][2] = {{"sd1-odd", "b2_10x14_t1"},
+                                           {"sdxl-tiny", "b1_13x15_t77"}};
+
+    for (size_t i = 0; i < 4; i++) {
+        fixture f;
+        golden_unet_in in, late;
+        golden_job job = best(i % 2 ? TSR_F32 : TSR_F16), other;
+        size_t n = 0, m = 0;
+        float *x, *y;
+
+        if (fixture_open(&f, golden_root(0), CASES[i / 2][0]) &&
+            golden_unet_inputs(&f.g, CASES[i / 2][1], NULL, &in)) {
+            other = job;
+            other.window_rows = 4;
+            check_same(&f, &in, job, other, "windows of four rows");
+            other = job;
+            other.n_threads = 1;
+            check_same(&f, &in, job, other, "one thread and two");
+            late = in;
+            late.n_steps = 3;
+            late.step = 1;
+            x = forward(&f.unet, job, &in, &n);
+            y = forward(&f.unet, job, &late, &m);
+            CHECK(n == m);
+            check_bits("the second of three steps", &job, x, y, n);
+            free(x);
+            free(y);
+        }
+        fixture_close(&f);
+    }
+}
+
+/* ------------------------------------------------------------ stored types */
+
+/* The fixture's checkpoint, its values rounded to `round` and stored as `store`. */
+static float *forward_converted(const fixture *f, tsr_dtype round, tsr_dtype store, golden_job job,
+                                const golden_unet_in *in, size_t *n)
+{
+    golden_unet u = {.cfg = f->unet.cfg};
+    char src[4200], dst[4200];
+    const char *dir = test_temp_dir();
+    float *x = NULL;
+
+    *n = 0;
+    snprintf(src, sizeof src, "%s/diffusion_pytorch_model.safetensors", f->dir);
+    snprintf(dst, sizeof dst, "%s/diffusion_pytorch_model.safetensors", dir);
+    if (golden_convert(src, dst, round, store) &&
+        golden_ok(tsr_component_open(&u.comp, dir, "unet", "diffusion_pytorch_model", &u.err),
+                  &u.err))
+        x = forward(&u, job, in, n);
+    tsr_component_close(&u.comp);
+    return x;
+}
+
+static void unet__checkpoints_of_other_types__give_the_same_bits(void)
+{
+    fixture f;
+    golden_unet_in in;
+
+    if (fixture_open(&f, golden_root(0), "sd2-tiny") &&
+        golden_unet_inputs(&f.g, "blocks_8x8_t601", NULL, &in)) {
+        for (int32_t i = 0; i < 2; i++) {
+            golden_job job = best(i ? TSR_F16 : TSR_F32);
+            size_t n, m;
+            float *x = forward(&f.unet, job, &in, &n);
+            float *y = forward_converted(&f, TSR_F16, TSR_F32, job, &in, &m);
+            float *b, *c;
+            CHECK(n == m);
+            check_bits("a checkpoint in F32", &job, x, y, n);
+            b = forward_converted(&f, TSR_BF16, TSR_BF16, job, &in, &n);
+            c = forward_converted(&f, TSR_BF16, TSR_F32, job, &in, &m);
+            CHECK(n == m);
+            check_bits("a checkpoint in BF16", &job, b, c, n);
+            if (b && x) {
+                double far = test_rel_l2(b, x, n);
+                CHECK_MSG(far > 1e-4 && far < 5e-2, "BF16 weights are %g away", far);
+            }
+            free(x);
+            free(y);
+            free(b);
+            free(c);
+        }
+    }
+    fixture_close(&f);
+}
+
+/* ------------------------------------------------------------------- names */
+
+static void unet__ops_without_weights__are_named_after_their_module(void)
+{
+    fixture f;
+    golden_unet_in in;
+    golden_net net = {0};
+    golden_job job = best(TSR_F32);
+    tsr_val out;
+    int32_t n_attention = 0;
+
+    if (fixture_open(&f, golden_root(0), "sd2-tiny") &&
+        golden_unet_inputs(&f.g, "blocks_8x8_t601", NULL, &in) &&
+        golden_unet_forward(&net, &f.unet, &job, &in, &out)) {
+        for (size_t i = 0; i < net.tape.n_ops; i++) {
+            const tsr_op *op = &net.tape.ops[i];
+            const char *end = strrchr(op->name, '.');
+            if (op->kind != TSR_OP_ATTENTION)
+                continue;
+            CHECK_MSG(end && strncmp(end, ".attn", 5) == 0, "attention is named %s", op->name);
+            n_attention++;
+        }
+        CHECK(n_attention == 2 * 16);
+    }
+    golden_net_free(&net);
+    fixture_close(&f);
+}
+
+static void unet__config_of_another_checkpoint__is_refused_by_tensor_name(void)
+{
+    fixture f;
+    golden_unet_in in;
+    golden_net net;
+    tsr_unet_io io = {.out = 77};
+    tsr_unet_shape shape = {
+        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1, .t_rows = 1};
+
+    if (fixture_open(&f, golden_root(0), "sd2-tiny") &&
+        golden_unet_inputs(&f.g, "blocks_8x8_t601", NULL, &in)) {
+        f.unet.cfg.channels[1] = 24;
+        golden_net_init(&net, TSR_F32);
+        f.unet.comp.err = &net.err;
+        CHECK(tsr_unet_build(&net.tape, &f.unet.comp, &f.unet.cfg, &shape, &io, NULL, 0) ==
+              TSR_E_MODEL);
+        CHECK_MSG(strstr(net.err.msg, "down_blocks.1.resnets.0."), "says: %s", net.err.msg);
+        CHECK(io.out == 77);
+        golden_net_free(&net);
+    }
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    RUN(unet__small_models__match_the_reference);
+    RUN(unet__all_cases__match_the_reference);
+    RUN(unet__portable_tier__matches_the_reference);
+    RUN(unet__batch__gives_the_bits_of_single_entries);
+    RUN(unet__windows_threads_steps__change_no_bit);
+    RUN(unet__checkpoints_of_other_types__give_the_same_bits);
+    RUN(unet__ops_without_weights__are_named_after_their_module);
+    RUN(unet__config_of_another_checkpoint__is_refused_by_tensor_name);
+    return test_end();
+}

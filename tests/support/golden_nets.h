@@ -1,0 +1,69 @@
+/* golden_nets.h -- one forward of a UNet or an autoencoder, for golden tests. */
+#ifndef TSR_TESTS_GOLDEN_NETS_H
+#define TSR_TESTS_GOLDEN_NETS_H
+
+#include "tests/support/golden.h"
+#include "unet/unet.h"
+#include "vae/vae.h"
+
+/* How to run: the same for all nets. */
+typedef struct golden_job {
+    tsr_dtype dtype; /* TSR_F32 or TSR_F16 */
+    tsr_cpu_tier tier;
+    int32_t n_threads;
+    int32_t window_rows; /* 0: whole ops */
+    tsr_tap *taps;
+    int32_t n_taps;
+} golden_job;
+const char *golden_precision(const golden_job *job); /* "fp32" */
+
+/* A component with its config; `dir` is the component's own folder. */
+typedef struct golden_unet {
+    tsr_component comp;
+    tsr_unet_config cfg;
+    tsr_err err;
+} golden_unet;
+bool golden_unet_open(golden_unet *u, const char *dir);
+void golden_unet_close(golden_unet *u);
+
+typedef struct golden_vae {
+    tsr_component comp;
+    tsr_vae_config cfg;
+    tsr_err err;
+} golden_vae;
+bool golden_vae_open(golden_vae *v, const char *dir);
+void golden_vae_close(golden_vae *v);
+
+/* Inputs of one UNet forward; the arrays are the golden's. */
+typedef struct golden_unet_in {
+    int32_t n, latent_n, h, w, s;
+    const float *sample;      /* [latent_n,C,h,w] */
+    const float *context;     /* [n,s,D] */
+    const float *text_embeds; /* [n,Dp] or NULL */
+    const float *time_ids;    /* [n,6] or NULL */
+    const float *timesteps;   /* [n] */
+    int32_t n_steps, step;    /* the forward is step `step` of a run of n_steps */
+    size_t sample_size, context_size, text_size; /* elements of one entry */
+} golden_unet_in;
+/* Tensors "<name>.sample" ...; the context is `context` when that is not NULL. */
+bool golden_unet_inputs(golden *g, const char *name, const golden_tensor *context,
+                        golden_unet_in *in);
+golden_unet_in golden_unet_entry(const golden_unet_in *in, int32_t i); /* entry i alone */
+
+/* Builds, plans and runs; *out is the value to read. `net` is left for the caller to free, also
+ * on failure. */
+bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
+                         const golden_unet_in *in, tsr_val *out);
+/* latents [n,L,h,w] as given to the decoder (already divided by the scaling factor). */
+bool golden_vae_decode(golden_net *net, golden_vae *v, const golden_job *job,
+                       const golden_tensor *latents, bool as_image, tsr_val *out);
+bool golden_vae_encode(golden_net *net, golden_vae *v, const golden_job *job,
+                       const golden_tensor *image, tsr_val *moments);
+
+/* Taps for all tensors "<name>.block.<module>" of `g`; the caller frees the array with free. */
+tsr_tap *golden_taps_make(const golden *g, const char *name, int32_t *n_taps);
+/* Compares every tap with its golden; all must have been recorded. */
+void golden_taps_compare(golden_net *net, golden *g, const char *model, const char *name,
+                         const golden_job *job, double tolerance);
+
+#endif

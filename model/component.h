@@ -22,9 +22,9 @@ typedef struct tsr_component {
     const tsr_st_tensor **tensors;
     int32_t *file_of; /* [n_tensors] */
     uint8_t *used;    /* [n_tensors] asked for by a recording */
+    uint8_t *scanned; /* [n_tensors] what tsr_component_fits_half found: 0 not scanned */
     int32_t n_tensors;
-    const char
-        *prefix_drop; /* "text_model." when the file's names lack or have it; see component.c */
+    const char *prefix; /* "text_model.", which names may have or lack; NULL: none such */
     /* collecting mode (gen info): problems are listed and recording goes on */
     tsr_buf *problems; /* NULL: a problem is an error */
     int32_t n_problems;
@@ -41,6 +41,10 @@ void tsr_component_close(tsr_component *c);
 int32_t tsr_component_find(const tsr_component *c, const char *tensor_name);
 const tsr_st_tensor *tsr_component_tensor(const tsr_component *c, int32_t i);
 
+/* Whether every value of a float tensor stays finite when it is rounded to half. Reads the tensor
+ * once, through a small buffer; later calls know. NaN or infinity in it is TSR_E_MODEL. */
+tsr_status tsr_component_fits_half(tsr_component *c, int32_t i, bool *fits);
+
 /* Registers tensor `scope.leaf` (scope may be "") on the tape as a weight with the given shape;
  * dims past n_dims ignored. A matrix is computed in the tape's dtype (F32 kept when a value would
  * overflow half: decided by tsr_component_fits_half, cached); a vector is F32. A missing tensor or
@@ -54,15 +58,23 @@ tsr_status tsr_component_weight_optional(tsr_component *c, tsr_tape *t, tsr_weig
                                          const char *scope, const char *leaf, int32_t n_dims,
                                          const int32_t *dims, tsr_wt *out);
 
-/* Rows of a [V,D] table as float32: only the asked ones are read. ids must be < V. */
+/* The same checks for a tensor that is read another way (the token table): nothing is registered,
+ * it counts as used. */
+tsr_status tsr_component_expect(tsr_component *c, const char *scope, const char *leaf,
+                                int32_t n_dims, const int32_t *dims);
+
+/* Rows of a [V,D] table as float32: only the asked ones are read. ids must be < V. No allocation.
+ */
 tsr_status tsr_component_read_rows(tsr_component *c, const char *tensor_name, const int32_t *ids,
                                    int32_t n_ids, int32_t d, float *dst, tsr_err *err);
 
-/* One line a tensor that no recording asked for, as warnings (position_ids and the like are known
- * and silent). */
+/* One warning with the number of tensors that no recording asked for, the first few names and the
+ * nearest name that was asked for (position_ids and the like are known and silent); and one for
+ * bytes of a file that no tensor covers. Call it when everything was recorded. */
 void tsr_component_report_unused(const tsr_component *c, const tsr_log *log);
 /* FNV-1a over the headers (names, dtypes, shapes, offsets) and sizes of its files, and sampled
- * data: 4 KiB from each of 64 evenly spread places of each file. */
+ * data: 4 KiB from each of 64 evenly spread places of each file. Continues from *h, so that parts
+ * chain; start with TSR_FNV_SEED. */
 tsr_status tsr_component_hash(const tsr_component *c, uint64_t *h, tsr_err *err);
 
 #endif

@@ -1,0 +1,16 @@
+/* component_internal.h -- shared by the component_*.c files. */
+#ifndef TSR_MODEL_COMPONENT_INTERNAL_H
+#define TSR_MODEL_COMPONENT_INTERNAL_H
+
+#include "model/component.h"
+
+/* tsr_source.read of a component: checked against the tensor's size. */
+tsr_status tsr_component_read(const tsr_source *s, int32_t tensor, size_t offset, void *dst,
+                              size_t bytes, tsr_err *err);
+
+bool tsr_dtype_is_float(tsr_dtype d);
+
+/* The file that messages name: the one file, or the folder of the shards. */
+const char *tsr_component_where(const tsr_component *c);
+
+#endif

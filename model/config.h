@@ -98,8 +98,7 @@ typedef struct tsr_model_index {
     char pipeline[64]; /* "StableDiffusionPipeline" */
     bool is_xl;
     bool has_text_encoder_2;
-    bool force_zeros_for_empty_prompt; /* SDXL; false when absent in the file, as diffusers' default
-                                          is true: see config.c */
+    bool force_zeros_for_empty_prompt; /* SDXL: true when absent, as in diffusers; else false */
     /* the model card: a "tessera" object; zero / -1 when not given */
     int32_t card_steps, card_width, card_height;
     float card_guidance;
@@ -115,7 +114,16 @@ tsr_status tsr_vae_config_load(const char *path, tsr_vae_config *out, const tsr_
 tsr_status tsr_clip_config_load(const char *path, tsr_clip_config *out, const tsr_log *log,
                                 tsr_err *err);
 
-/* The same from text in memory (fuzzers; `name` is used in messages). */
+/* Checks the parts against each other: latent channels, context width (the sum of both encoders'
+ * for SDXL), SDXL's added embedding. `te2` is NULL when there is one text encoder. */
+tsr_status tsr_model_check_parts(const tsr_unet_config *unet, const tsr_vae_config *vae,
+                                 const tsr_clip_config *te1, const tsr_clip_config *te2,
+                                 const tsr_model_index *index, tsr_err *err);
+
+/* Whether the level has cross-attention anywhere: down, up or (the deepest) in the middle. */
+bool tsr_unet_level_attends(const tsr_unet_config *unet, int32_t level);
+
+/* The loaders' work on text in memory (fuzzers; `name` is used in messages). */
 tsr_status tsr_model_index_parse(const char *json, const char *name, tsr_model_index *out,
                                  const tsr_log *log, tsr_err *err);
 tsr_status tsr_unet_config_parse(const char *json, const char *name, tsr_unet_config *out,

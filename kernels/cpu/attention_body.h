@@ -1,0 +1,259 @@
+/* attention_body.h -- softmax(q k^T * scale) v per head, with an online softmax.
+ *
+ * Algorithm (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; the blocking
+ * is FlashAttention's): a task is one entry, one head and up to BLOCK_Q queries. It walks the keys
+ * in blocks of BLOCK_KEYS and keeps for every query the largest score m, the sum l of e^(score - m)
+ * and the unfinished output o; when a block raises m, l and o are scaled by e^(m_old - m_new). At
+ * the end out = o / l.
+ *
+ * Everything is transposed, so that a vector holds one number for each of VEC_N queries: scores are
+ * [key][query] and outputs [d][query]. Both products then run on the register tile with K and V as
+ * its broadcast side, just as they lie in memory (only widened to f32), and the softmax needs no
+ * horizontal step. Q is transposed on the way in (times scale), o on the way out.
+ *
+ * Exactness: blocks of keys start at key 0 and have one fixed size; a query's sums run over them in
+ * order, inside a block over d (scores) and keys (l, o) in order. Windows, threads, batch and the
+ * cut of the queries do not enter. All in f32. A masked score is -inf, e^-inf = 0.
+ *
+ * Scratch a thread: 2 [BLOCK_KEYS][ld] + 2 [Dh][BLOCK_Q] floats: 76 KiB for 40, 900 KiB for 512. */
+#ifndef TSR_KERNELS_CPU_ATTENTION_BODY_H
+#define TSR_KERNELS_CPU_ATTENTION_BODY_H
+
+#include <string.h>
+
+#include "base/num.h"
+#include "kernels/cpu/cpu.h"
+
+enum {
+    BLOCK_Q = 128,   /* widening K and V is 4 % of the work */
+    BLOCK_KEYS = 96, /* a whole number of tiles in every tier */
+    Q_PANELS = BLOCK_Q / TILE_N
+};
+
+typedef struct attention {
+    const tsr_call *call;
+    int32_t dh, dh_tiles; /* head width; rounded up to tiles */
+    int32_t ld;           /* stride of K and V rows: dh, then zeros to a whole tile */
+    int32_t tk, q0, q1, n_blocks_q;
+    size_t thread_bytes;
+} attention;
+
+/* One thread's scratch. */
+typedef struct attention_scratch {
+    float *k, *v;     /* [BLOCK_KEYS][ld] */
+    float *q, *o;     /* [Q_PANELS][dh][TILE_N], [Q_PANELS][dh_tiles][TILE_N] */
+    float *s;         /* [BLOCK_KEYS][TILE_N] scores, then weights, of one panel */
+    float *max, *sum; /* [Q_PANELS][TILE_N] */
+} attention_scratch;
+
+static void attention_sizes(attention *a, int32_t dh)
+{
+    size_t kv, qo;
+
+    a->dh = dh;
+    a->dh_tiles = tsr_div_up(dh, TILE_M) * TILE_M;
+    a->ld = tsr_div_up(dh, VEC_N) * VEC_N + VEC_N;
+    kv = (size_t)BLOCK_KEYS * (size_t)a->ld;
+    qo = (size_t)BLOCK_Q * (size_t)(dh + a->dh_tiles);
+    a->thread_bytes = tsr_align_up(
+        sizeof(float) * (2 * kv + qo + (size_t)BLOCK_KEYS * TILE_N + 2 * (size_t)BLOCK_Q), 64);
+}
+
+static attention_scratch attention_scratch_of(const attention *a, int32_t thread)
+{
+    attention_scratch s;
+    size_t kv = (size_t)BLOCK_KEYS * (size_t)a->ld;
+
+    s.k = (float *)(void *)((char *)a->call->work + (size_t)thread * a->thread_bytes);
+    s.v = s.k + kv;
+    s.s = s.v + kv;
+    s.max = s.s + (size_t)BLOCK_KEYS * TILE_N;
+    s.sum = s.max + BLOCK_Q;
+    s.o = s.sum + BLOCK_Q;
+    s.q = s.o + (size_t)BLOCK_Q * (size_t)a->dh_tiles;
+    return s;
+}
+
+/* One head of row t as f32: dh elements, zeros up to ld. */
+static void attention_load_row(const attention *a, const tsr_tensor *x, int32_t n, int32_t head,
+                               int32_t t, float *dst)
+{
+    size_t at = (size_t)head * (size_t)a->dh;
+    const void *src = tensor_at(x, n, t);
+
+    for (int32_t d = 0; d < a->dh; d += VEC_N)
+        vec_store(dst + d, vec_load_as(x->dtype, src, at + (size_t)d, a->dh - d));
+    vec_store(dst + a->ld - VEC_N, vec_zero());
+}
+
+/* Queries q0 .. q0 + n times scale, transposed into panels; missing queries are zeros. */
+static void attention_load_q(const attention *a, const attention_scratch *s, int32_t n,
+                             int32_t head, int32_t q0, int32_t n_q)
+{
+    float *row = s->k; /* free until the first block */
+    float scale = a->call->op->u.attention.scale;
+
+    memset(s->q, 0, sizeof(float) * BLOCK_Q * (size_t)a->dh);
+    for (int32_t i = 0; i < n_q; i++) {
+        float *dst = s->q + (size_t)(i / TILE_N) * (size_t)a->dh * TILE_N + i % TILE_N;
+
+        attention_load_row(a, &a->call->in[0], n, head, q0 + i, row);
+        for (int32_t d = 0; d < a->dh; d++)
+            dst[(size_t)d * TILE_N] = row[d] * scale;
+    }
+    memset(s->o, 0, sizeof(float) * BLOCK_Q * (size_t)a->dh_tiles);
+    for (int32_t i = 0; i < BLOCK_Q; i++) {
+        s->max[i] = -__builtin_inff();
+        s->sum[i] = 0;
+    }
+}
+
+static void attention_load_keys(const attention *a, const attention_scratch *s, int32_t n,
+                                int32_t head, int32_t key0, int32_t n_keys)
+{
+    for (int32_t i = 0; i < n_keys; i++) {
+        attention_load_row(a, &a->call->in[1], n, head, key0 + i, s->k + (size_t)i * (size_t)a->ld);
+        attention_load_row(a, &a->call->in[2], n, head, key0 + i, s->v + (size_t)i * (size_t)a->ld);
+    }
+    for (int32_t i = n_keys; i % TILE_M != 0; i++)
+        memset(s->k + (size_t)i * (size_t)a->ld, 0, sizeof(float) * (size_t)a->ld);
+}
+
+/* Scores of keys after the query become -inf. q0: the query of lane 0. */
+static void attention_mask(float *s, int32_t q0, int32_t key0, int32_t n_keys)
+{
+    float lane[TILE_N];
+
+    for (int32_t i = 0; i < TILE_N; i++)
+        lane[i] = (float)(q0 + i);
+    for (int32_t i = 0; i < n_keys; i++) {
+        vec key = vec_set((float)(key0 + i));
+
+        for (int32_t j = 0; j < TILE_N; j += VEC_N) {
+            float *p = s + (size_t)i * TILE_N + j;
+
+            vec_store(
+                p, vec_if_less(vec_load(lane + j), key, vec_set(-__builtin_inff()), vec_load(p)));
+        }
+    }
+}
+
+/* One block's softmax step for TILE_N queries: scores become weights, m and l move on, o is
+ * scaled. */
+static void attention_softmax(float *s, int32_t n_keys, float *max, float *sum, float *o,
+                              int32_t n_o)
+{
+    vec m0 = vec_load(max), m1 = vec_load(max + VEC_N), a0 = m0, a1 = m1, l0, l1;
+
+    for (int32_t i = 0; i < n_keys; i++) {
+        m0 = vec_max(m0, vec_load(s + (size_t)i * TILE_N));
+        m1 = vec_max(m1, vec_load(s + (size_t)i * TILE_N + VEC_N));
+    }
+    a0 = vec_exp(vec_sub(a0, m0));
+    a1 = vec_exp(vec_sub(a1, m1));
+    l0 = vec_mul(vec_load(sum), a0);
+    l1 = vec_mul(vec_load(sum + VEC_N), a1);
+    for (int32_t i = 0; i < n_keys; i++) {
+        float *p = s + (size_t)i * TILE_N;
+        vec w0 = vec_exp(vec_sub(vec_load(p), m0)), w1 = vec_exp(vec_sub(vec_load(p + VEC_N), m1));
+
+        vec_store(p, w0);
+        vec_store(p + VEC_N, w1);
+        l0 = vec_add(l0, w0);
+        l1 = vec_add(l1, w1);
+    }
+    vec_store(max, m0);
+    vec_store(max + VEC_N, m1);
+    vec_store(sum, l0);
+    vec_store(sum + VEC_N, l1);
+    for (int32_t i = 0; i < n_o; i++, o += TILE_N) {
+        vec_store(o, vec_mul(vec_load(o), a0));
+        vec_store(o + VEC_N, vec_mul(vec_load(o + VEC_N), a1));
+    }
+}
+
+/* One block of keys against one panel of queries. */
+static void attention_panel(const attention *a, const attention_scratch *s, int32_t panel,
+                            int32_t n_keys, int32_t q0, int32_t key0)
+{
+    const float *q = s->q + (size_t)panel * (size_t)a->dh * TILE_N; // [Dh,TILE_N]
+    float *o = s->o + (size_t)panel * (size_t)a->dh_tiles * TILE_N; // [Dh,TILE_N]
+    size_t ld = (size_t)a->ld;
+
+    for (int32_t i = 0; i < n_keys; i += TILE_M)
+        tile_run(2, (tile_a){s->k + (size_t)i * ld, ld, 1}, q, a->dh, s->s + (size_t)i * TILE_N,
+                 false);
+    if (a->call->op->u.attention.causal)
+        attention_mask(s->s, q0 + panel * TILE_N, key0, n_keys);
+    attention_softmax(s->s, n_keys, s->max + panel * TILE_N, s->sum + panel * TILE_N, o, a->dh);
+    for (int32_t d = 0; d < a->dh; d += TILE_M)
+        tile_run(2, (tile_a){s->v + d, 1, ld}, s->s, n_keys, o + (size_t)d * TILE_N, true);
+}
+
+/* out = o / l, back to rows. */
+static void attention_store(const attention *a, const attention_scratch *s, int32_t n, int32_t head,
+                            int32_t q0, int32_t n_q)
+{
+    const tsr_tensor *out = &a->call->out;
+    float *row = s->k;
+
+    for (int32_t i = 0; i < n_q; i++) {
+        const float *o = s->o + (size_t)(i / TILE_N) * (size_t)a->dh_tiles * TILE_N + i % TILE_N;
+        size_t at = (size_t)head * (size_t)a->dh;
+        vec sum = vec_set(s->sum[i]);
+
+        for (int32_t d = 0; d < a->dh; d++)
+            row[d] = o[(size_t)d * TILE_N];
+        for (int32_t d = 0; d < a->dh; d += VEC_N)
+            vec_store_as(out->dtype, tensor_at(out, n, q0 + i), at + (size_t)d,
+                         vec_div(vec_load(row + d), sum), a->dh - d);
+    }
+}
+
+/* Neighbouring tasks share their keys. */
+static void attention_task(void *arg, int32_t task, int32_t thread)
+{
+    const attention *a = arg;
+    attention_scratch s = attention_scratch_of(a, thread);
+    int32_t heads = a->call->op->u.attention.n_heads, pair = task / a->n_blocks_q,
+            head = pair % heads, n = a->call->window.n0 + pair / heads,
+            q0 = a->q0 + task % a->n_blocks_q * BLOCK_Q, n_q = tsr_min_i32(BLOCK_Q, a->q1 - q0);
+
+    attention_load_q(a, &s, n, head, q0, n_q);
+    for (int32_t key0 = 0; key0 < a->tk; key0 += BLOCK_KEYS) {
+        int32_t n_keys = tsr_min_i32(BLOCK_KEYS, a->tk - key0);
+
+        attention_load_keys(a, &s, n, head, key0, n_keys);
+        for (int32_t p = 0; p * TILE_N < n_q; p++)
+            attention_panel(a, &s, p, n_keys, q0, key0);
+    }
+    attention_store(a, &s, n, head, q0, n_q);
+}
+
+static size_t attention_work(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op,
+                             const tsr_window *window, int32_t n_threads)
+{
+    attention a;
+
+    (void)t;
+    (void)window;
+    attention_sizes(&a, tape->values[op->in[0]].c / op->u.attention.n_heads);
+    return a.thread_bytes * (size_t)n_threads;
+}
+
+static void attention_run(const tsr_cpu_table *t, const tsr_call *call)
+{
+    const tsr_window *w = &call->window;
+    int32_t heads = call->op->u.attention.n_heads;
+    attention a = {.call = call,
+                   .tk = call->in[1].h * call->in[1].w,
+                   .q0 = w->h0 * call->out.w,
+                   .q1 = w->h1 * call->out.w};
+
+    (void)t;
+    attention_sizes(&a, call->in[0].c / heads);
+    a.n_blocks_q = tsr_div_up(a.q1 - a.q0, BLOCK_Q);
+    tsr_pool_run(call->pool, (w->n1 - w->n0) * heads * a.n_blocks_q, attention_task, &a);
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* gemm_pack_body.h -- matrix weights packed for gemm_body.h.
+ *
+ * A weight [Co,C,R,S] (or [Co,C]) becomes panels [panel][K][TILE_N] in the weight's own dtype, K in
+ * the order (r, s, c), so that the run of channels at one tap is contiguous in the input too. The
+ * last panel is filled with zeros.
+ *
+ * GEGLU's weight [2*Co,C]: a panel holds VEC_N channels, first their a and then their b, so
+ * that both are in one register tile and the product is formed before anything is stored. */
+#ifndef TSR_KERNELS_CPU_GEMM_PACK_BODY_H
+#define TSR_KERNELS_CPU_GEMM_PACK_BODY_H
+
+#include "base/num.h"
+#include "kernels/cpu/cpu.h"
+
+/* A matrix weight as the packing sees it. */
+typedef struct pack_shape {
+    int32_t taps, c;  /* R * S, input channels */
+    int32_t co;       /* output channels; of each half for GEGLU */
+    int32_t panel_co; /* output channels a panel */
+    int32_t n_panels;
+    bool geglu;
+    size_t k, elem, panel_bytes;
+} pack_shape;
+
+static pack_shape pack_shape_of(const tsr_op *op, const tsr_weight *w)
+{
+    pack_shape s = {.taps = w->n_dims == 4 ? w->dims[2] * w->dims[3] : 1,
+                    .c = w->dims[1],
+                    .co = w->dims[0],
+                    .panel_co = TILE_N,
+                    .geglu = op && op->kind == TSR_OP_LINEAR && op->u.linear.geglu};
+
+    if (s.geglu) {
+        s.co /= 2;
+        s.panel_co = VEC_N;
+    }
+    s.n_panels = tsr_div_up(s.co, s.panel_co);
+    s.k = (size_t)s.taps * (size_t)s.c;
+    s.elem = w->dtype == TSR_F16 ? 2 : 4;
+    s.panel_bytes = s.k * TILE_N * s.elem;
+    return s;
+}
+
+static size_t gemm_packed_bytes(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w)
+{
+    pack_shape s = pack_shape_of(op, w);
+
+    (void)t;
+    return tsr_align_up((size_t)s.n_panels * s.panel_bytes, 64);
+}
+
+static int32_t gemm_panel_rows(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w)
+{
+    (void)t;
+    return pack_shape_of(op, w).panel_co;
+}
+
+/* Writes n columns of one panel, [k][TILE_N] from `dst` on, from n rows of K floats in file order
+ * (c, r, s); with `fill` the columns up to VEC_N become zero. */
+static void pack_columns(const pack_shape *s, tsr_dtype d, const float *rows, int32_t n, bool fill,
+                         void *dst)
+{
+    enum { STEP = 16 }; /* k at once: long enough that no load waits for the stores before it */
+    float block[STEP * VEC_N] = {0};
+    size_t ch = 0, tap = 0;
+
+    for (size_t k0 = 0; k0 < s->k; k0 += STEP) {
+        size_t nk = tsr_min_size(STEP, s->k - k0);
+
+        for (size_t i = 0; i < nk; i++) {
+            const float *from = rows + ch * (size_t)s->taps + tap;
+
+            for (size_t j = 0; j < (size_t)n; j++)
+                block[i * VEC_N + j] = from[j * s->k];
+            ch = ch + 1 < (size_t)s->c ? ch + 1 : 0;
+            tap += ch == 0;
+        }
+        for (size_t i = 0; i < nk; i++)
+            vec_store_as(d, dst, (k0 + i) * TILE_N, vec_load(block + i * VEC_N), fill ? VEC_N : n);
+    }
+}
+
+static void pack_zero_columns(const pack_shape *s, tsr_dtype d, void *dst)
+{
+    for (size_t k = 0; k < s->k; k++)
+        vec_store_as(d, dst, k * TILE_N, vec_zero(), VEC_N);
+}
+
+/* Rows are packed in runs that share a half panel: VEC_N of them when nothing cuts them. */
+static void gemm_pack(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w,
+                      const float *rows, int32_t row0, int32_t n_rows, void *dst)
+{
+    pack_shape s = pack_shape_of(op, w);
+    int32_t n;
+
+    (void)t;
+    for (int32_t r = row0; r < row0 + n_rows; r += n, rows += (size_t)n * s.k) {
+        int32_t half = r / s.co, co = r % s.co, lane = co % VEC_N; /* half is 0 without GEGLU */
+        int32_t column = s.geglu ? half * VEC_N : co % TILE_N - lane;
+        char *panel = (char *)dst + (size_t)(co / s.panel_co) * s.panel_bytes;
+        bool last;
+
+        n = tsr_min_i32(tsr_min_i32(VEC_N - lane, row0 + n_rows - r), s.co - co);
+        last = co + n == s.co;
+        if (last && lane > 0) { /* a run that starts inside: its rows, then zeros behind them */
+            int32_t end = lane + n;
+
+            for (size_t k = 0; k < s.k; k++)
+                vec_store_as(w->dtype, panel, k * TILE_N + (size_t)(column + end), vec_zero(),
+                             VEC_N - end);
+        }
+        pack_columns(&s, w->dtype, rows, n, last && lane == 0,
+                     panel + (size_t)(column + lane) * s.elem);
+        if (last && !s.geglu && column == 0)
+            pack_zero_columns(&s, w->dtype, panel + VEC_N * s.elem);
+    }
+}
+
+#endif

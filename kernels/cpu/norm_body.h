@@ -1,0 +1,298 @@
+/* norm_body.h -- group_norm (with silu, over one or two inputs) and layer_norm.
+ *
+ * group_norm, two passes:
+ *   1. For every entry and row of the whole image, and every group: the row's mean and M2 (sum of
+ *      squared distances from it). Values are summed per channel in f32 after subtracting a shift,
+ *      the mean of the row's first pixels, so nothing cancels where |mean| is large against the
+ *      deviation; channels are joined in order, in double. Rows are merged from the
+ *      top in double (Chan, Golub and LeVeque, 1979).
+ *   2. out = (x - mean) * (rstd * gamma) + beta over the window's rows, rstd = 1 / sqrt(M2 / count
+ * + eps), then silu. Groups may straddle the seam of x and x2: a channel's place in the joined
+ * order counts.
+ *
+ * layer_norm: per row the mean, then M2 about it, in f32; four interleaved vector sums, joined
+ * ((0+1)+(2+3)), then vec_sum.
+ *
+ * The statistics' order depends on the shape alone: any window has the same bits. */
+#ifndef TSR_KERNELS_CPU_NORM_BODY_H
+#define TSR_KERNELS_CPU_NORM_BODY_H
+
+#include <math.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "kernels/cpu/cpu.h"
+
+enum {
+    SHIFT_PIXELS = 8,
+    NORM_TASK = 8192 /* elements a task at least */
+};
+
+typedef struct moments {
+    double mean, m2;
+} moments;
+
+typedef struct group_norm {
+    const tsr_call *call;
+    int32_t c, groups, h, width;
+    moments *rows;       // [N,H,G] of the window's entries
+    float *mean, *scale; // [N,C] each: the group's mean, rstd * gamma
+    float *thread;       // [n_threads,3,c_room]
+    size_t c_room;
+    int32_t step; /* positions a task, pass 2 */
+} group_norm;
+
+/* Per-channel sums over `width` pixels of x - shift, and of its square; VEC_N * nv channels. */
+static inline __attribute__((always_inline)) void
+channel_sums(const int32_t nv, const tsr_tensor *x, const char *row, int32_t width, int32_t c,
+             const float *shift, float *sum, float *square)
+{
+    vec s[4], q[4], k[4];
+
+#pragma GCC unroll 4
+    for (int32_t j = 0; j < nv; j++) {
+        s[j] = q[j] = vec_zero();
+        k[j] = vec_load(shift + j * VEC_N);
+    }
+    for (int32_t i = 0; i < width; i++) {
+        size_t at = (size_t)i * (size_t)x->c + (size_t)c;
+
+#pragma GCC unroll 4
+        for (int32_t j = 0; j < nv; j++) {
+            int32_t n = nv > 1 ? VEC_N : x->c - c;
+            vec d = vec_sub(vec_load_as(x->dtype, row, at + (size_t)(j * VEC_N), n), k[j]);
+
+            s[j] = vec_add(s[j], d);
+            q[j] = vec_fma(d, d, q[j]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int32_t j = 0; j < nv; j++) {
+        vec_store(sum + j * VEC_N, s[j]);
+        vec_store(square + j * VEC_N, q[j]);
+    }
+}
+
+/* The same for all channels of one row of (x, x2). A channel's sums depend on it alone; what the
+ * last vector of x writes behind its channels, x2 overwrites. */
+static void row_sums(const group_norm *g, int32_t n, int32_t y, int32_t width, const float *shift,
+                     float *sum, float *square)
+{
+    for (int32_t i = 0, c0 = 0; i < 2 && g->call->in[i].data; c0 += g->call->in[i].c, i++) {
+        const tsr_tensor *x = &g->call->in[i];
+        const char *row = tensor_at(x, n, (int64_t)y * g->width);
+        int32_t c = 0;
+
+        for (; c + 4 * VEC_N <= x->c; c += 4 * VEC_N)
+            channel_sums(4, x, row, width, c, shift + c0 + c, sum + c0 + c, square + c0 + c);
+        for (; c < x->c; c += VEC_N)
+            channel_sums(1, x, row, width, c, shift + c0 + c, sum + c0 + c, square + c0 + c);
+    }
+}
+
+static double sum_of(const float *x, int32_t n)
+{
+    double s = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        s += (double)x[i];
+    return s;
+}
+
+/* Pass 1, one row. */
+static void group_norm_row(void *arg, int32_t task, int32_t thread)
+{
+    const group_norm *g = arg;
+    int32_t n = task / g->h, y = task % g->h, size = g->c / g->groups,
+            head = tsr_min_i32(g->width, SHIFT_PIXELS);
+    float *shift = g->thread + (size_t)thread * 3 * g->c_room, *sum = shift + g->c_room,
+          *square = sum + g->c_room;
+    moments *out = g->rows + (size_t)task * (size_t)g->groups;
+    double count = (double)g->width * size;
+
+    memset(shift, 0, g->c_room * sizeof *shift);
+    row_sums(g, g->call->window.n0 + n, y, head, shift, sum, square);
+    for (int32_t i = 0; i < g->groups; i++) {
+        float s = (float)(sum_of(sum + i * size, size) / ((double)head * size));
+
+        for (int32_t c = i * size; c < (i + 1) * size; c++)
+            shift[c] = s;
+    }
+    row_sums(g, g->call->window.n0 + n, y, g->width, shift, sum, square);
+    for (int32_t i = 0; i < g->groups; i++) {
+        double s = sum_of(sum + i * size, size);
+
+        out[i].mean = (double)shift[i * size] + s / count;
+        out[i].m2 = sum_of(square + i * size, size) - s * s / count;
+    }
+}
+
+/* Rows merged from the top, for every group of one entry. */
+static void group_norm_merge(const group_norm *g, int32_t n)
+{
+    int32_t size = g->c / g->groups;
+    double count = (double)g->width * size;
+    const float *gamma = g->call->w[0];
+
+    for (int32_t i = 0; i < g->groups; i++) {
+        moments all = {0, 0};
+        double rstd;
+
+        for (int32_t y = 0; y < g->h; y++) {
+            const moments *row =
+                &g->rows[((size_t)n * (size_t)g->h + (size_t)y) * (size_t)g->groups + (size_t)i];
+            double d = row->mean - all.mean;
+
+            all.mean += d / (y + 1);
+            all.m2 += row->m2 + d * d * count * y / (y + 1);
+        }
+        rstd = 1 / sqrt(fmax(all.m2, 0) / (count * g->h) + (double)g->call->op->u.norm.eps);
+        if (all.m2 != all.m2) /* fmax drops a NaN */
+            rstd = all.m2;
+        for (int32_t c = i * size; c < (i + 1) * size; c++) {
+            g->mean[(size_t)n * (size_t)g->c + (size_t)c] = (float)all.mean;
+            g->scale[(size_t)n * (size_t)g->c + (size_t)c] = (float)(rstd * (double)gamma[c]);
+        }
+    }
+}
+
+/* Pass 2, one pixel of x: its channels are c0 .. of the joined ones. */
+static void group_norm_pixel(const group_norm *g, const tsr_tensor *x, int32_t n, int64_t t,
+                             int32_t c0)
+{
+    const tsr_tensor *out = &g->call->out;
+    size_t stats = (size_t)(n - g->call->window.n0) * (size_t)g->c;
+    const float *mean = g->mean + stats, *scale = g->scale + stats, *beta = g->call->w[1];
+    const void *src = tensor_at(x, n, t);
+    void *dst = tensor_at(out, n, t);
+
+    for (int32_t c = 0; c < x->c; c += VEC_N) {
+        int32_t left = x->c - c;
+        size_t at = (size_t)(c0 + c);
+        vec v = vec_sub(vec_load_as(x->dtype, src, (size_t)c, left),
+                        vec_load_as(TSR_F32, mean, at, left));
+
+        v = vec_fma(v, vec_load_as(TSR_F32, scale, at, left), vec_load_as(TSR_F32, beta, at, left));
+        if (g->call->op->u.norm.silu)
+            v = vec_silu(v);
+        vec_store_as(out->dtype, dst, at, v, left);
+    }
+}
+
+static void group_norm_apply(void *arg, int32_t task, int32_t thread)
+{
+    const group_norm *g = arg;
+    span s = span_of(&g->call->window, g->width, g->step, task);
+
+    (void)thread;
+    for (int64_t t = s.t0; t < s.t1; t++)
+        for (int32_t i = 0, c0 = 0; i < 2 && g->call->in[i].data; c0 += g->call->in[i].c, i++)
+            group_norm_pixel(g, &g->call->in[i], s.n, t, c0);
+}
+
+/* Places of the parts in the scratch; returns its size. */
+static size_t group_norm_scratch(group_norm *g, int32_t n, int32_t n_threads, void *work)
+{
+    size_t rows = (size_t)n * (size_t)g->h * (size_t)g->groups, c = (size_t)n * (size_t)g->c;
+
+    g->c_room = tsr_align_up((size_t)g->c + VEC_N, 16);
+    if (work) {
+        g->rows = work;
+        g->mean = (float *)(void *)(g->rows + rows);
+        g->scale = g->mean + c;
+        g->thread = g->scale + c;
+    }
+    return rows * sizeof *g->rows + (2 * c + 3 * g->c_room * (size_t)n_threads) * sizeof(float);
+}
+
+static size_t group_norm_work(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op,
+                              const tsr_window *window, int32_t n_threads)
+{
+    const tsr_value *out = &tape->values[op->out];
+    group_norm g = {.c = out->c, .groups = op->u.norm.groups, .h = out->h};
+
+    (void)t;
+    return tsr_align_up(group_norm_scratch(&g, window->n1 - window->n0, n_threads, NULL), 64);
+}
+
+static void group_norm_run(const tsr_cpu_table *t, const tsr_call *call)
+{
+    const tsr_window *w = &call->window;
+    group_norm g = {.call = call,
+                    .c = call->out.c,
+                    .groups = call->op->u.norm.groups,
+                    .h = call->out.h,
+                    .width = call->out.w,
+                    .step = tsr_max_i32(1, NORM_TASK / call->out.c)};
+
+    (void)t;
+    group_norm_scratch(&g, w->n1 - w->n0, tsr_pool_threads(call->pool), call->work);
+    tsr_pool_run(call->pool, (w->n1 - w->n0) * g.h, group_norm_row, &g);
+    for (int32_t n = 0; n < w->n1 - w->n0; n++)
+        group_norm_merge(&g, n);
+    tsr_pool_run(call->pool, span_count(w, g.width, g.step), group_norm_apply, &g);
+}
+
+/* Sum of x - shift, or of its square, over c elements. */
+static float layer_norm_sum(const tsr_tensor *x, const void *row, float shift, bool square)
+{
+    float shifts[VEC_N];
+    vec sum[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
+
+    vec_store(shifts, vec_set(shift));
+    for (int32_t c = 0, j = 0; c < x->c; c += VEC_N, j = (j + 1) & 3) {
+        int32_t n = x->c - c; /* lanes that do not exist stay zero */
+        vec d =
+            vec_sub(vec_load_as(x->dtype, row, (size_t)c, n), vec_load_as(TSR_F32, shifts, 0, n));
+
+        sum[j] = square ? vec_fma(d, d, sum[j]) : vec_add(sum[j], d);
+    }
+    return vec_sum(vec_add(vec_add(sum[0], sum[1]), vec_add(sum[2], sum[3])));
+}
+
+static void layer_norm_position(const tsr_call *call, int32_t n, int64_t t)
+{
+    const tsr_tensor *x = &call->in[0], *out = &call->out;
+    const void *src = tensor_at(x, n, t);
+    void *dst = tensor_at(out, n, t);
+    const float *gamma = call->w[0], *beta = call->w[1];
+    float count = (float)x->c, mean = layer_norm_sum(x, src, 0, false) / count,
+          var = layer_norm_sum(x, src, mean, true) / count,
+          rstd = 1 / sqrtf(var + call->op->u.norm.eps);
+
+    for (int32_t c = 0; c < x->c; c += VEC_N) {
+        int32_t left = x->c - c;
+        size_t at = (size_t)c;
+        vec v =
+            vec_mul(vec_sub(vec_load_as(x->dtype, src, at, left), vec_set(mean)), vec_set(rstd));
+
+        v = vec_fma(v, vec_load_as(TSR_F32, gamma, at, left), vec_load_as(TSR_F32, beta, at, left));
+        vec_store_as(out->dtype, dst, at, v, left);
+    }
+}
+
+static int32_t layer_norm_step(const tsr_call *call)
+{
+    return tsr_max_i32(1, NORM_TASK / call->out.c);
+}
+
+static void layer_norm_task(void *arg, int32_t task, int32_t thread)
+{
+    const tsr_call *call = arg;
+    span s = span_of(&call->window, call->out.w, layer_norm_step(call), task);
+
+    (void)thread;
+    for (int64_t t = s.t0; t < s.t1; t++)
+        layer_norm_position(call, s.n, t);
+}
+
+static void layer_norm_run(const tsr_cpu_table *t, const tsr_call *call)
+{
+    tsr_call copy = *call; /* tasks take a plain pointer */
+
+    (void)t;
+    tsr_pool_run(call->pool, span_count(&call->window, call->out.w, layer_norm_step(call)),
+                 layer_norm_task, &copy);
+}
+
+#endif

@@ -110,7 +110,8 @@ static void fill_tiers(void)
 {
     for (int32_t i = TSR_TIER_PORTABLE; i < N_TIERS; i++) {
         cpu_tier *c = &tiers[i];
-        c->present = fill_table(&c->table, (tsr_cpu_tier)i) && tsr_cpu_has_tier((tsr_cpu_tier)i);
+        /* in this order: even a tier's fill function is compiled for its instruction set */
+        c->present = tsr_cpu_has_tier((tsr_cpu_tier)i) && fill_table(&c->table, (tsr_cpu_tier)i);
         c->backend = (tsr_backend){.name = "cpu",
                                    .tier = c->table.name,
                                    .packed_bytes = packed_bytes,

@@ -59,8 +59,10 @@ typedef struct tsr_vae_config {
 typedef struct tsr_clip_config {
     int32_t vocab, width, layers, heads, intermediate, positions;
     int32_t projection_dim; /* used with_projection only */
-    bool with_projection;   /* CLIPTextModelWithProjection */
-    bool quick_gelu;        /* else exact gelu */
+    /* CLIPTextModelWithProjection. The class in model_index.json rules (text_encoder_2 has one,
+     * text_encoder has none); a config may lack "architectures", which says it here. */
+    bool with_projection;
+    bool quick_gelu; /* else exact gelu */
     float eps;
     int32_t eos_token_id; /* 2: pooled row is the first argmax of the ids */
 } tsr_clip_config;

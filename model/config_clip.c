@@ -14,7 +14,7 @@
 
 enum { MAX_VOCAB = 1 << 20, MAX_WIDTH = 16384, MAX_LAYERS = 128, MAX_POSITIONS = 4096 };
 
-/* The class: with a projection or without. Absent (a config by hand): without. */
+/* The class: with a projection or without. Absent: without (see config.h). */
 static tsr_status read_architecture(tsr_cfg *c, bool *with_projection)
 {
     int32_t n = 1, kind[1] = {0};

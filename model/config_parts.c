@@ -47,8 +47,7 @@ static tsr_status check_xl(const tsr_unet_config *u, const tsr_clip_config *te1,
     int64_t input = 6 * (int64_t)u->addition_time_embed_dim + te2->projection_dim;
 
     if (!te2->with_projection)
-        TSR_FAIL(err, TSR_E_MODEL,
-                 "text_encoder_2/config.json: architectures must be CLIPTextModelWithProjection");
+        TSR_FAIL(err, TSR_E_MODEL, "text_encoder_2 must be a CLIPTextModelWithProjection");
     if (te1->positions != te2->positions)
         TSR_FAIL(err, TSR_E_MODEL,
                  "text_encoder/config.json has max_position_embeddings %d and text_encoder_2 %d; "

@@ -61,7 +61,15 @@ def e2e(reference, out):
     (out / "manifest.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
-TOPICS = [rng, nets, e2e]
+def configs(reference, out):
+    """The configs of SD 1.5 and SDXL base."""
+    for model in ("sd15", "sdxl"):
+        for file in sorted((reference / "full" / model).rglob("*.json")):
+            if file.name != "tensors.json":
+                copy(reference, out, str(file.relative_to(reference)))
+
+
+TOPICS = [configs, rng, nets, e2e]
 
 
 def main():

@@ -4,40 +4,25 @@
  *   out = x + to_out(attention(to_q(n), to_k(n), to_v(n))),  n = group_norm(x)
  *
  * One head of width C, every pixel with every other: T = H*W tokens. It is never cut into tiles.
- * Most published checkpoints still have this layer's tensors under its first names (query, key,
- * value, proj_attn); both are read.
+ * (Most published checkpoints still have its tensors under their first names; model/component.c
+ * finds them.)
  *
  * Source: diffusers' UNetMidBlock2D and Attention. */
 #include "vae/vae_internal.h"
 
-typedef struct attention_names {
-    const char *q, *k, *v, *out;
-} attention_names;
-
-static const attention_names NAMES = {"to_q", "to_k", "to_v", "to_out.0"};
-static const attention_names FIRST_NAMES = {"query", "key", "value", "proj_attn"};
-
-static attention_names names_in_file(const tsr_scope *s)
-{
-    tsr_scope probe = tsr_scope_in(s, "%s.weight", FIRST_NAMES.q);
-
-    return tsr_component_find(s->comp, probe.path) >= 0 ? FIRST_NAMES : NAMES;
-}
-
 static tsr_status attention(const tsr_scope *s, const tsr_vae_config *cfg, tsr_val *x)
 {
-    attention_names name = names_in_file(s);
     int32_t c = tsr_tape_value(s->tape, *x)->c;
     tsr_group_norm_desc norm = {.x = *x, .groups = cfg->groups, .eps = TSR_VAE_EPS};
     tsr_attention_desc a = {.n_heads = 1};
     tsr_linear_desc in = {0}, out = {.residual = *x};
 
     TSR_TRY(tsr_block_group_norm(s, "group_norm", &norm, &in.x)); // [N,H,W,C]
-    TSR_TRY(tsr_block_linear(s, name.q, c, true, &in, &a.q));     // [N,T,C]
-    TSR_TRY(tsr_block_linear(s, name.k, c, true, &in, &a.k));     // [N,T,C]
-    TSR_TRY(tsr_block_linear(s, name.v, c, true, &in, &a.v));     // [N,T,C]
+    TSR_TRY(tsr_block_linear(s, "to_q", c, true, &in, &a.q));     // [N,T,C]
+    TSR_TRY(tsr_block_linear(s, "to_k", c, true, &in, &a.k));     // [N,T,C]
+    TSR_TRY(tsr_block_linear(s, "to_v", c, true, &in, &a.v));     // [N,T,C]
     TSR_TRY(tsr_block_attention(s, &a, &out.x));                  // [N,T,C]
-    TSR_TRY(tsr_block_linear(s, name.out, c, true, &out, x));     // [N,H,W,C]
+    TSR_TRY(tsr_block_linear(s, "to_out.0", c, true, &out, x));   // [N,H,W,C]
     tsr_scope_tap(s, "", *x);
     return TSR_OK;
 }

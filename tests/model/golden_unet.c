@@ -314,6 +314,111 @@ static void unet__checkpoints_of_other_types__give_the_same_bits(void)
     fixture_close(&f);
 }
 
+/* ------------------------------------------------------ guidance embedding */
+
+enum { GUIDANCE = 6 }; /* width of the made-up guidance embedding */
+
+/* Writes the tensors of `w` and, when not NULL, `extra`, as F32 into `dir`. */
+static bool write_unet(golden *w, const tsr_st_out *extra, const char *dir)
+{
+    tsr_st_out *list = calloc((size_t)w->st.n_tensors + 1, sizeof *list);
+    int32_t n = 0;
+    char path[4200];
+    tsr_err err = {0};
+    bool ok = list;
+
+    for (int32_t i = 0; ok && i < w->st.n_tensors; i++) {
+        const tsr_st_tensor *t = &w->st.tensors[i];
+        const golden_tensor *x = golden_need(w, "%s", t->name);
+        list[n] = (tsr_st_out){.name = t->name, .n_dims = t->n_dims, .data = x ? x->data : NULL};
+        memcpy(list[n].dims, t->dims, sizeof list[n].dims);
+        ok = x;
+        n++;
+    }
+    if (ok && extra)
+        list[n++] = *extra;
+    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", dir);
+    ok = ok && golden_ok(tsr_st_write(path, list, n, &err), &err);
+    free(list);
+    return ok;
+}
+
+/* b += w x, [Co] += [Co,C] [C] */
+static void add_product(float *b, const float *w, const float *x, int32_t co, int32_t c)
+{
+    for (int32_t i = 0; i < co; i++) {
+        double sum = b[i];
+        for (int32_t k = 0; k < c; k++)
+            sum += (double)w[i * c + k] * (double)x[k];
+        b[i] = (float)sum;
+    }
+}
+
+static float *forward_dir(const char *dir, const tsr_unet_config *cfg, const golden_unet_in *in,
+                          size_t *n)
+{
+    golden_unet u = {.cfg = *cfg};
+    float *x = NULL;
+
+    *n = 0;
+    if (golden_ok(tsr_component_open(&u.comp, dir, "unet", "diffusion_pytorch_model", &u.err),
+                  &u.err)) {
+        x = forward(&u, best(TSR_F32), in, n);
+        golden_check_all_used(&u.comp);
+    }
+    tsr_component_close(&u.comp);
+    return x;
+}
+
+/* cond_proj's product g is added before linear_1, so a checkpoint without it and with linear_1's
+ * bias moved by linear_1.weight g must give the same prediction. */
+static void unet__guidance_embedding__acts_before_the_first_linear(void)
+{
+    const char *with = test_temp_dir(), *moved = test_temp_dir();
+    static const float guidance[GUIDANCE] = {0.5f, -1.0f, 0.25f, 2.0f, 0.0f, -0.75f};
+    float proj[8 * GUIDANCE], g[8] = {0};
+    tsr_st_out extra = {.name = "time_embedding.cond_proj.weight",
+                        .n_dims = 2,
+                        .dims = {8, GUIDANCE},
+                        .data = proj};
+    char path[4200];
+    const golden_tensor *w1, *b1;
+    golden_unet_in in;
+    golden weights = {0};
+    fixture f;
+
+    for (int32_t i = 0; i < 8 * GUIDANCE; i++)
+        proj[i] = (float)(i % 7 - 3) * 0.2f;
+    add_product(g, proj, guidance, 8, GUIDANCE);
+    if (fixture_open(&f, golden_root(0), "sd2-tiny") &&
+        golden_unet_inputs(&f.g, "b2_12x20_t250", NULL, &in)) {
+        tsr_unet_config cfg = f.unet.cfg;
+        size_t n = 0, m = 0, k = 0;
+        float *plain = forward(&f.unet, best(TSR_F32), &in, &k), *a = NULL, *b = NULL;
+        snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", f.dir);
+        if (golden_open_file(&weights, path) && write_unet(&weights, &extra, with) &&
+            (w1 = golden_need(&weights, "time_embedding.linear_1.weight")) &&
+            (b1 = golden_need(&weights, "time_embedding.linear_1.bias"))) {
+            add_product(b1->data, w1->data, g, w1->dims[0], w1->dims[1]);
+            if (write_unet(&weights, NULL, moved))
+                b = forward_dir(moved, &cfg, &in, &m);
+            cfg.time_cond_proj_dim = GUIDANCE;
+            in.guidance = guidance;
+            a = forward_dir(with, &cfg, &in, &n);
+        }
+        CHECK(a && b && plain && n == m && n == k);
+        if (a && b && plain && n == m && n == k) {
+            CHECK_MSG(test_rel_l2(a, b, n) <= FP32_LIMIT, "error %g", test_rel_l2(a, b, n));
+            CHECK_MSG(test_rel_l2(a, plain, n) > 1e-3, "the guidance changes nothing");
+        }
+        free(plain);
+        free(a);
+        free(b);
+    }
+    golden_close(&weights);
+    fixture_close(&f);
+}
+
 /* ------------------------------------------------------------------- names */
 
 static void unet__ops_without_weights__are_named_after_their_module(void)
@@ -337,6 +442,35 @@ static void unet__ops_without_weights__are_named_after_their_module(void)
             n_attention++;
         }
         CHECK(n_attention == 2 * 16);
+    }
+    golden_net_free(&net);
+    fixture_close(&f);
+}
+
+/* Inputs of ordinary size hardly show an epsilon: the records are looked at. */
+static void unet__norms__have_the_epsilons_of_the_reference(void)
+{
+    fixture f;
+    golden_net net;
+    tsr_unet_io io;
+    tsr_unet_shape shape = {
+        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1, .t_rows = 1};
+
+    golden_net_init(&net, TSR_F32);
+    if (fixture_open(&f, golden_root(0), "sd2-tiny")) {
+        f.unet.cfg.norm_eps = 3e-4f; /* the config's: of residual blocks and the last norm */
+        f.unet.comp.err = &net.err;
+        golden_ok(tsr_unet_build(&net.tape, &f.unet.comp, &f.unet.cfg, &shape, &io, NULL, 0),
+                  &net.err);
+        for (size_t i = 0; i < net.tape.n_ops; i++) {
+            const tsr_op *op = &net.tape.ops[i];
+            float want = op->kind == TSR_OP_LAYER_NORM           ? 1e-5f
+                         : strstr(op->name, ".attentions.") != 0 ? 1e-6f
+                                                                 : 3e-4f;
+            if (op->kind == TSR_OP_GROUP_NORM || op->kind == TSR_OP_LAYER_NORM)
+                CHECK_MSG(op->u.norm.eps == want, "%s has %g", op->name, (double)op->u.norm.eps);
+        }
+        CHECK(net.tape.n_ops > 100);
     }
     golden_net_free(&net);
     fixture_close(&f);
@@ -373,7 +507,9 @@ int main(void)
     RUN(unet__batch__gives_the_bits_of_single_entries);
     RUN(unet__windows_threads_steps__change_no_bit);
     RUN(unet__checkpoints_of_other_types__give_the_same_bits);
+    RUN(unet__guidance_embedding__acts_before_the_first_linear);
     RUN(unet__ops_without_weights__are_named_after_their_module);
+    RUN(unet__norms__have_the_epsilons_of_the_reference);
     RUN(unet__config_of_another_checkpoint__is_refused_by_tensor_name);
     return test_end();
 }

@@ -408,6 +408,35 @@ static void vae__other_checkpoints_of_the_same_weights__give_the_same_bits(void)
     fixture_close(&f);
 }
 
+/* Inputs of ordinary size hardly show an epsilon: the records are looked at. */
+static void vae__norms__have_the_epsilon_of_the_reference(void)
+{
+    fixture f;
+    golden_net net;
+    tsr_val in, out;
+    size_t n_norms = 0;
+
+    golden_net_init(&net, TSR_F32);
+    if (fixture_open(&f, golden_root(0), "sd2-tiny")) {
+        f.vae.comp.err = &net.err;
+        golden_ok(tsr_vae_decode_build(&net.tape, &f.vae.comp, &f.vae.cfg, (int32_t[]){1, 4, 4},
+                                       true, &in, &out, NULL, 0),
+                  &net.err);
+        golden_ok(tsr_vae_encode_build(&net.tape, &f.vae.comp, &f.vae.cfg, (int32_t[]){1, 32, 32},
+                                       &in, &out, NULL, 0),
+                  &net.err);
+        for (size_t i = 0; i < net.tape.n_ops; i++) {
+            const tsr_op *op = &net.tape.ops[i];
+            if (op->kind == TSR_OP_GROUP_NORM)
+                CHECK_MSG(op->u.norm.eps == 1e-6f, "%s has %g", op->name, (double)op->u.norm.eps);
+            n_norms += op->kind == TSR_OP_GROUP_NORM;
+        }
+        CHECK(n_norms == (2 * (2 + 12) + 2) + (2 * (2 + 8) + 2));
+    }
+    golden_net_free(&net);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     RUN(vae__small_models__match_the_reference);
@@ -416,5 +445,6 @@ int main(void)
     RUN(vae__batch_windows_threads__change_no_bit);
     RUN(vae__picture__is_the_rounded_decoding);
     RUN(vae__other_checkpoints_of_the_same_weights__give_the_same_bits);
+    RUN(vae__norms__have_the_epsilon_of_the_reference);
     return test_end();
 }

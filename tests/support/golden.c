@@ -29,18 +29,24 @@ bool golden_has(const char *root, const char *path)
     return tsr_path_is_file(full);
 }
 
-bool golden_open(golden *g, const char *root, const char *name)
+bool golden_open_file(golden *g, const char *path)
 {
-    char path[4096];
     tsr_err err = {0};
 
     memset(g, 0, sizeof *g);
-    snprintf(path, sizeof path, "%s/golden/%s.safetensors", root, name);
     if (!golden_ok(tsr_st_open(&g->st, path, &err), &err))
         return false;
     g->loaded = calloc((size_t)g->st.n_tensors, sizeof *g->loaded);
     CHECK(g->loaded);
     return g->loaded;
+}
+
+bool golden_open(golden *g, const char *root, const char *name)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/golden/%s.safetensors", root, name);
+    return golden_open_file(g, path);
 }
 
 void golden_close(golden *g)

@@ -38,8 +38,9 @@ typedef struct golden {
 
 /* True when <root>/<path> is a file; fails nothing. */
 bool golden_has(const char *root, const char *path);
-/* Opens <root>/golden/<name>.safetensors. */
+/* Opens <root>/golden/<name>.safetensors, or any safetensors file. */
 bool golden_open(golden *g, const char *root, const char *name);
+bool golden_open_file(golden *g, const char *path);
 void golden_close(golden *g);
 /* A tensor by its formatted name; golden_find gives NULL without failing the test. */
 const golden_tensor *golden_need(golden *g, const char *fmt, ...) TEST_PRINTF(2, 3);

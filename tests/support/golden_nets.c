@@ -143,6 +143,9 @@ bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
         (!golden_net_put(net, io.text_embeds, in->text_embeds, n * in->text_size) ||
          !golden_net_put(net, io.time_ids, in->time_ids, n * 6)))
         return false;
+    if (u->cfg.time_cond_proj_dim > 0 &&
+        !golden_net_put(net, io.guidance_cond, in->guidance, (size_t)u->cfg.time_cond_proj_dim))
+        return false;
     *out = io.out;
     return golden_net_run(net, true, 0) && golden_net_run(net, false, in->step);
 }

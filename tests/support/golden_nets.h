@@ -42,6 +42,7 @@ typedef struct golden_unet_in {
     const float *text_embeds; /* [n,Dp] or NULL */
     const float *time_ids;    /* [n,6] or NULL */
     const float *timesteps;   /* [n] */
+    const float *guidance;    /* [time_cond_proj_dim], for networks that have it */
     int32_t n_steps, step;    /* the forward is step `step` of a run of n_steps */
     size_t sample_size, context_size, text_size; /* elements of one entry */
 } golden_unet_in;

@@ -1,0 +1,97 @@
+/* progress.c -- see progress.h. Called from inside a run: nothing here allocates. */
+#include "cli/progress.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "memory/budget.h"
+
+enum { DEFAULT_COLUMNS = 80, MAX_COLUMNS = 200 };
+
+#define SECONDS_BETWEEN 0.1
+
+double tsr_clock_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void tsr_progress_line_init(tsr_progress_line *line, FILE *to, bool wanted)
+{
+    struct winsize size;
+
+    *line = (tsr_progress_line){0};
+    if (!wanted || !isatty(fileno(to)))
+        return;
+    line->to = to;
+    line->columns = DEFAULT_COLUMNS;
+    if (ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        line->columns = size.ws_col;
+}
+
+/* "0:07", "12:30", "1:02:03" */
+static void put_time(char *buf, size_t bytes, double seconds)
+{
+    long s = seconds < 0 ? 0 : seconds > 3.5e8 ? 350000000 : (long)(seconds + 0.5);
+
+    if (s >= 3600)
+        snprintf(buf, bytes, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(buf, bytes, "%ld:%02ld", s / 60, s % 60);
+}
+
+char *tsr_progress_text(const tsr_progress *p, char *buf, size_t bytes)
+{
+    static const char *const phases[] = {"load", "text", "denoise", "decode"};
+    char now[24], peak[24], steps[128] = "", left[24];
+    double rest;
+
+    if (p->step > 0 && p->seconds > 0 && p->phase == TSR_PHASE_DENOISE) {
+        /* this picture's steps, and whole pictures after it at the same speed */
+        rest = (double)(p->n_steps - p->step) +
+               (double)(p->n_pictures - 1 - p->picture) * (double)p->n_steps;
+        put_time(left, sizeof left, rest * p->seconds / p->step);
+        snprintf(steps, sizeof steps, "  step %d/%d  %.3g it/s  %s left", p->step, p->n_steps,
+                 p->step / p->seconds, left);
+    } else if (p->n_steps > 1) {
+        snprintf(steps, sizeof steps, "  step %d/%d", p->step, p->n_steps);
+    }
+    snprintf(buf, bytes, "%-7s  %d/%d%s  %s now, %s peak",
+             (unsigned)p->phase < sizeof phases / sizeof *phases ? phases[p->phase] : "",
+             p->picture + 1, p->n_pictures, steps,
+             tsr_bytes_text(p->resident_bytes, now, sizeof now),
+             tsr_bytes_text(p->peak_bytes, peak, sizeof peak));
+    return buf;
+}
+
+void tsr_progress_line_show(tsr_progress_line *line, const tsr_progress *p)
+{
+    char text[MAX_COLUMNS];
+    double now;
+    size_t room = sizeof text;
+
+    if (!line->to)
+        return;
+    now = tsr_clock_seconds();
+    if (line->shown && now - line->shown_at < SECONDS_BETWEEN)
+        return;
+    if (line->columns > 0 && (size_t)line->columns < room)
+        room = (size_t)line->columns; /* one less than the width, for the cursor */
+    fprintf(line->to, "\r%s\033[K", tsr_progress_text(p, text, room));
+    fflush(line->to);
+    line->shown = true;
+    line->shown_at = now;
+}
+
+void tsr_progress_line_wipe(tsr_progress_line *line)
+{
+    if (!line->shown)
+        return;
+    fputs("\r\033[K", line->to);
+    fflush(line->to);
+    line->shown = false;
+}

@@ -1,0 +1,549 @@
+/* test_tape.c -- what recording accepts, what it refuses and how it says so, and the lifetimes that
+ * it keeps. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/tape.h"
+#include "tests/support/test.h"
+
+typedef struct fixture {
+    tsr_err err;
+    tsr_tape t;
+    tsr_val x;       /* [2,8,6,32] half */
+    tsr_val tokens;  /* [2,48,1,32] half: the same as tokens */
+    tsr_val single;  /* [2,8,6,32] float */
+    tsr_val pixels;  /* [2,8,6,3] byte */
+    tsr_val numbers; /* [2,1,1,1] int32 */
+    tsr_wt conv;     /* [16,32,3,3] */
+    tsr_wt matrix;   /* [16,32] */
+    tsr_wt wide;     /* [16,64] */
+    tsr_wt v16, v32;
+    tsr_val out;
+} fixture;
+
+static tsr_wt weight(fixture *f, tsr_weight_kind kind, int32_t n_dims, const int32_t *dims)
+{
+    tsr_weight w = {.name = "unet.some.weight",
+                    .n_dims = n_dims,
+                    .file_dtype = TSR_F16,
+                    .dtype = kind == TSR_WEIGHT_VECTOR ? TSR_F32 : TSR_F16,
+                    .kind = kind};
+    tsr_wt out = 0;
+
+    memcpy(w.dims, dims, (size_t)n_dims * sizeof *dims);
+    CHECK(tsr_tape_weight(&f->t, &w, &out) == TSR_OK);
+    return out;
+}
+
+static tsr_val input(fixture *f, int32_t n, int32_t h, int32_t w, int32_t c, tsr_dtype dtype)
+{
+    int32_t shape[4] = {n, h, w, c};
+    tsr_val out = 0;
+
+    CHECK(tsr_tape_input(&f->t, shape, dtype, "x", &out) == TSR_OK);
+    return out;
+}
+
+static void begin(fixture *f)
+{
+    memset(f, 0, sizeof *f);
+    tsr_tape_init(&f->t, TSR_F16, &f->err);
+    f->t.scope = "mid_block.attn";
+    f->x = input(f, 2, 8, 6, 32, TSR_F16);
+    f->tokens = input(f, 2, 48, 1, 32, TSR_F16);
+    f->single = input(f, 2, 8, 6, 32, TSR_F32);
+    f->pixels = input(f, 2, 8, 6, 3, TSR_U8);
+    f->numbers = input(f, 2, 1, 1, 1, TSR_I32);
+    f->conv = weight(f, TSR_WEIGHT_MATRIX, 4, (int32_t[]){16, 32, 3, 3});
+    f->matrix = weight(f, TSR_WEIGHT_MATRIX, 2, (int32_t[]){16, 32});
+    f->wide = weight(f, TSR_WEIGHT_MATRIX, 2, (int32_t[]){16, 64});
+    f->v16 = weight(f, TSR_WEIGHT_VECTOR, 1, (int32_t[]){16});
+    f->v32 = weight(f, TSR_WEIGHT_VECTOR, 1, (int32_t[]){32});
+}
+
+static void end(fixture *f)
+{
+    tsr_tape_free(&f->t);
+}
+
+static bool is_shape(const fixture *f, tsr_val v, const int32_t s[4], tsr_dtype dtype)
+{
+    const tsr_value *x = tsr_tape_value(&f->t, v);
+
+    return x && x->n == s[0] && x->h == s[1] && x->w == s[2] && x->c == s[3] && x->dtype == dtype;
+}
+
+/* The refusal has the code, a sentence with `words` in it, and left the tape as it was. */
+static void check_refused(fixture *f, tsr_status st, tsr_status want, const char *words)
+{
+    CHECK_MSG(st == want, "status %d and not %d (%s)", st, want, f->err.msg);
+    CHECK_MSG(strstr(f->err.msg, words) != NULL, "\"%s\" does not say \"%s\"", f->err.msg, words);
+    CHECK(f->t.n_ops == 0 && f->t.n_values == 6 && f->out == 0);
+    f->err = (tsr_err){0};
+}
+
+/* ------------------------------------------------------------------ shapes */
+
+static void conv2d__stride_padding_resize__output_shape(void)
+{
+    fixture f;
+    tsr_conv_desc same = {.pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
+    tsr_conv_desc down = {.stride = 2, .pad_bottom = 1, .pad_right = 1};
+    tsr_conv_desc up = same;
+
+    begin(&f);
+    same.x = down.x = up.x = f.x;
+    same.weight = down.weight = up.weight = f.conv;
+    same.bias = f.v16;
+    up.up_h = 17;
+    up.up_w = 12;
+    up.out_dtype = TSR_F32;
+    CHECK(tsr_op_conv2d(&f.t, &same, &f.out) == TSR_OK);
+    CHECK(is_shape(&f, f.out, (int32_t[]){2, 8, 6, 16}, TSR_F16));
+    CHECK(strcmp(f.t.ops[0].name, "unet.some.weight") == 0);
+    CHECK(f.t.ops[0].u.conv.stride == 1 && f.t.ops[0].u.conv.r == 3);
+    CHECK(tsr_op_conv2d(&f.t, &down, &f.out) == TSR_OK);
+    CHECK(is_shape(&f, f.out, (int32_t[]){2, 4, 3, 16}, TSR_F16)); /* (8+1-3)/2+1 */
+    CHECK(tsr_op_conv2d(&f.t, &up, &f.out) == TSR_OK);
+    CHECK(is_shape(&f, f.out, (int32_t[]){2, 17, 12, 16}, TSR_F32));
+    end(&f);
+}
+
+static void linear__geglu_and_joined_inputs__output_shape(void)
+{
+    fixture f;
+
+    begin(&f);
+    CHECK(tsr_op_linear(&f.t, &(tsr_linear_desc){.x = f.x, .weight = f.matrix}, &f.out) == TSR_OK);
+    CHECK(is_shape(&f, f.out, (int32_t[]){2, 8, 6, 16}, TSR_F16));
+    CHECK(tsr_op_linear(&f.t,
+                        &(tsr_linear_desc){.x = f.x, .x2 = f.x, .weight = f.wide, .geglu = true},
+                        &f.out) == TSR_OK);
+    CHECK(is_shape(&f, f.out, (int32_t[]){2, 8, 6, 8}, TSR_F16));
+    end(&f);
+}
+
+static void residual__tokens_where_an_image_is__is_accepted(void)
+{
+    fixture f;
+    tsr_wt square;
+    tsr_val y;
+
+    begin(&f);
+    square = weight(&f, TSR_WEIGHT_MATRIX, 4, (int32_t[]){32, 32, 1, 1});
+    CHECK(tsr_op_linear(&f.t, &(tsr_linear_desc){.x = f.tokens, .weight = square, .residual = f.x},
+                        &y) == TSR_OK);
+    CHECK(is_shape(&f, y, (int32_t[]){2, 48, 1, 32}, TSR_F16));
+    CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = f.x, .y = y}, &y) == TSR_OK);
+    CHECK(is_shape(&f, y, (int32_t[]){2, 8, 6, 32}, TSR_F16));
+    CHECK(tsr_op_attention(&f.t,
+                           &(tsr_attention_desc){.q = f.x, .k = f.tokens, .v = y, .n_heads = 4},
+                           &y) == TSR_OK);
+    CHECK(is_shape(&f, y, (int32_t[]){2, 8, 6, 32}, TSR_F16));
+    CHECK(f.t.ops[2].u.attention.scale == 1 / sqrtf(8));
+    CHECK(strcmp(f.t.ops[2].name, "mid_block.attn") == 0);
+    end(&f);
+}
+
+static void plain_ops__valid_operands__output_shape(void)
+{
+    fixture f;
+    tsr_val v, nchw, times;
+
+    begin(&f);
+    nchw = input(&f, 1, 4, 8, 6, TSR_F32); /* [n,c,h,w] */
+    times = input(&f, 5, 1, 1, 6, TSR_F32);
+    CHECK(tsr_op_latent_in(&f.t, nchw, 2, 2, &v) == TSR_OK);
+    CHECK(is_shape(&f, v, (int32_t[]){2, 8, 6, 4}, TSR_F16));
+    CHECK(tsr_op_latent_out(&f.t, v, &v) == TSR_OK);
+    CHECK(is_shape(&f, v, (int32_t[]){2, 4, 8, 6}, TSR_F32));
+    CHECK(tsr_op_image_in(&f.t, f.pixels, &v) == TSR_OK);
+    CHECK(is_shape(&f, v, (int32_t[]){2, 8, 6, 3}, TSR_F16));
+    CHECK(tsr_op_image_out(&f.t, v, &v) == TSR_OK);
+    CHECK(is_shape(&f, v, (int32_t[]){2, 8, 6, 3}, TSR_U8));
+    CHECK(tsr_op_concat(&f.t, f.x, f.x, &v) == TSR_OK);
+    CHECK(is_shape(&f, v, (int32_t[]){2, 8, 6, 64}, TSR_F16));
+    CHECK(tsr_op_gather_row(&f.t, f.tokens, f.numbers, &v) == TSR_OK);
+    CHECK(is_shape(&f, v, (int32_t[]){2, 1, 1, 32}, TSR_F16));
+    CHECK(tsr_op_time_embed(&f.t, &(tsr_time_embed_desc){.x = times, .dim = 256}, &v) == TSR_OK);
+    CHECK(is_shape(&f, v, (int32_t[]){5, 1, 1, 1536}, TSR_F32));
+    end(&f);
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+typedef struct conv_refusal {
+    const char *words;
+    tsr_conv_desc d;   /* x, weight and bias are filled in when 0 */
+    int32_t weight[4]; /* 0: the fixture's */
+    tsr_status status;
+} conv_refusal;
+
+static void conv2d__broken_descriptors__are_refused_by_name(void)
+{
+    static const conv_refusal cases[] = {
+        {"32 input channels but gets 64", {.x2 = 1}, {0}, TSR_E_MODEL},
+        {"stride 3", {.stride = 3}, {0}, TSR_E_MODEL},
+        {"stride -1", {.stride = -1}, {0}, TSR_E_MODEL},
+        {"padding", {.pad_top = -1}, {0}, TSR_E_MODEL},
+        {"padding", {.pad_right = 3}, {0}, TSR_E_MODEL},
+        {"resize", {.up_h = 8}, {0}, TSR_E_MODEL},
+        {"resize", {.up_h = -8, .up_w = -8}, {0}, TSR_E_MODEL},
+        {"kernel of at most 7", {0}, {16, 32, 9, 9}, TSR_E_MODEL},
+        {"smaller than the 3x7 kernel", {.pad_top = 1}, {16, 32, 3, 7}, TSR_E_MODEL},
+        {"residual", {.residual = 1}, {0}, TSR_E_MODEL},
+        {"vector to add", {.add_channel = 1}, {0}, TSR_E_MODEL},
+        {"has 16 elements", {0}, {24, 32, 3, 3}, TSR_E_MODEL},
+        {"has type U8", {.x = 4}, {0}, TSR_E_MODEL},
+        {"neither F16 nor F32", {.out_dtype = TSR_I32}, {0}, TSR_E_INTERNAL},
+        {"no value of the tape", {.x = 77}, {0}, TSR_E_INTERNAL},
+        {"no value of the tape", {.residual = -1}, {0}, TSR_E_INTERNAL},
+        {"too large", {.up_h = 1 << 30, .up_w = 1 << 30}, {0}, TSR_E_MODEL},
+        {"too large", {.up_h = INT32_MAX, .up_w = 1}, {16, 32, 1, 1}, TSR_E_MODEL},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_conv_desc d = cases[i].d;
+        fixture f;
+        begin(&f);
+        d.x = d.x ? d.x : f.x;
+        d.bias = f.v16;
+        d.weight = cases[i].weight[0] ? weight(&f, TSR_WEIGHT_MATRIX, 4, cases[i].weight) : f.conv;
+        check_refused(&f, tsr_op_conv2d(&f.t, &d, &f.out), cases[i].status, cases[i].words);
+        end(&f);
+    }
+}
+
+static void linear__broken_descriptors__are_refused_by_name(void)
+{
+    fixture f;
+    tsr_linear_desc good, d;
+    tsr_wt odd;
+
+    begin(&f);
+    odd = weight(&f, TSR_WEIGHT_MATRIX, 2, (int32_t[]){15, 32});
+    good = (tsr_linear_desc){.x = f.x, .weight = f.matrix, .bias = f.v16};
+    d = good;
+    d.weight = f.wide;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_MODEL,
+                  "64 input channels but gets 32");
+    d = good;
+    d.weight = f.conv;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_MODEL, "[out,in]");
+    d = good;
+    d.weight = f.v16;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_INTERNAL, "weight is missing");
+    d = good;
+    d.weight = 0;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_INTERNAL, "mid_block.attn");
+    d = good;
+    d.weight = odd;
+    d.bias = 0;
+    d.geglu = true;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_MODEL, "two halves");
+    d = good;
+    d.bias = f.v32;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_MODEL, "has 32 elements");
+    d = good;
+    d.residual = f.x;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_MODEL, "residual [2,8,6,32]");
+    d = good;
+    d.pre = TSR_ACT_GELU;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_INTERNAL, "activation");
+    d = good;
+    d.geglu = true;
+    d.act = TSR_ACT_SILU;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_INTERNAL, "GEGLU");
+    d = good;
+    d.weight = f.wide;
+    d.x2 = f.single;
+    check_refused(&f, tsr_op_linear(&f.t, &d, &f.out), TSR_E_MODEL, "cannot be joined");
+    end(&f);
+}
+
+static void attention__broken_descriptors__are_refused_by_scope(void)
+{
+    fixture f;
+    tsr_val other, short_keys;
+    tsr_attention_desc d;
+
+    begin(&f);
+    d = (tsr_attention_desc){.q = f.x, .k = f.x, .v = f.x, .n_heads = 5};
+    check_refused(&f, tsr_op_attention(&f.t, &d, &f.out), TSR_E_MODEL, "5 attention heads");
+    d.n_heads = 0;
+    check_refused(&f, tsr_op_attention(&f.t, &d, &f.out), TSR_E_MODEL, "mid_block.attn");
+    d.n_heads = 4;
+    d.k = f.single;
+    check_refused(&f, tsr_op_attention(&f.t, &d, &f.out), TSR_E_MODEL, "do not go together");
+    d.k = f.x;
+    d.scale = -1;
+    check_refused(&f, tsr_op_attention(&f.t, &d, &f.out), TSR_E_MODEL, "scale");
+    d.scale = NAN;
+    check_refused(&f, tsr_op_attention(&f.t, &d, &f.out), TSR_E_MODEL, "scale");
+    d.scale = 0;
+    d.v = 0;
+    check_refused(&f, tsr_op_attention(&f.t, &d, &f.out), TSR_E_INTERNAL, "attention value");
+    short_keys = input(&f, 2, 7, 1, 32, TSR_F16);
+    other = input(&f, 1, 48, 1, 32, TSR_F16);
+    d = (tsr_attention_desc){.q = f.x, .k = short_keys, .v = f.x, .n_heads = 4};
+    CHECK(tsr_op_attention(&f.t, &d, &f.out) == TSR_E_MODEL);
+    d.v = short_keys;
+    d.causal = true;
+    CHECK(tsr_op_attention(&f.t, &d, &f.out) == TSR_E_MODEL);
+    d = (tsr_attention_desc){.q = f.x, .k = other, .v = other, .n_heads = 4};
+    CHECK(tsr_op_attention(&f.t, &d, &f.out) == TSR_E_MODEL);
+    CHECK(f.t.n_ops == 0);
+    end(&f);
+}
+
+static void norms_and_add__broken_descriptors__are_refused_by_name(void)
+{
+    fixture f;
+    tsr_wt table;
+
+    begin(&f);
+    table = weight(&f, TSR_WEIGHT_VECTOR, 2, (int32_t[]){47, 32});
+#define GROUP(...) tsr_op_group_norm(&f.t, &(tsr_group_norm_desc){__VA_ARGS__}, &f.out)
+    check_refused(&f, GROUP(.x = f.x, .gamma = f.v32, .beta = f.v32, .groups = 5, .eps = 1e-5f),
+                  TSR_E_MODEL, "5 groups");
+    check_refused(&f, GROUP(.x = f.x, .gamma = f.v32, .beta = f.v32, .eps = 1e-5f), TSR_E_MODEL,
+                  "0 groups");
+    check_refused(&f, GROUP(.x = f.x, .gamma = f.v32, .beta = f.v32, .groups = 4, .eps = NAN),
+                  TSR_E_MODEL, "nan");
+    check_refused(&f, GROUP(.x = f.x, .gamma = f.v16, .beta = f.v32, .groups = 4), TSR_E_MODEL,
+                  "16 elements");
+    check_refused(&f, GROUP(.x = f.x, .gamma = f.v32, .groups = 4), TSR_E_INTERNAL, "vector");
+    check_refused(&f, GROUP(.x = f.pixels, .gamma = f.v32, .beta = f.v32, .groups = 4), TSR_E_MODEL,
+                  "U8");
+#undef GROUP
+#define LAYER(...) tsr_op_layer_norm(&f.t, &(tsr_layer_norm_desc){__VA_ARGS__}, &f.out)
+    check_refused(&f, LAYER(.x = f.x, .gamma = f.v16, .beta = f.v32), TSR_E_MODEL, "16 elements");
+    check_refused(&f, LAYER(.x = f.x, .gamma = f.v32, .beta = f.v32, .eps = -1), TSR_E_MODEL,
+                  "eps");
+#undef LAYER
+#define ADD(...) tsr_op_add(&f.t, &(tsr_add_desc){__VA_ARGS__}, &f.out)
+    check_refused(&f, ADD(.x = f.x), TSR_E_INTERNAL, "value or a table");
+    check_refused(&f, ADD(.x = f.x, .y = f.x, .table = table), TSR_E_INTERNAL, "value or a table");
+    check_refused(&f, ADD(.x = f.x, .table = table), TSR_E_MODEL, "48 rows of 32");
+    check_refused(&f, ADD(.x = f.x, .y = f.pixels), TSR_E_MODEL, "U8");
+#undef ADD
+    end(&f);
+}
+
+static void plain_ops__broken_operands__are_refused_by_scope(void)
+{
+    fixture f;
+    tsr_time_embed_desc d;
+
+    begin(&f);
+    d = (tsr_time_embed_desc){.x = f.single, .dim = 64};
+    check_refused(&f, tsr_op_time_embed(&f.t, &d, &f.out), TSR_E_INTERNAL, "[N,1,1,K]");
+    check_refused(&f, tsr_op_gather_row(&f.t, f.tokens, f.tokens, &f.out), TSR_E_INTERNAL, "I32");
+    check_refused(&f, tsr_op_concat(&f.t, f.x, f.tokens, &f.out), TSR_E_MODEL, "cannot be joined");
+    check_refused(&f, tsr_op_concat(&f.t, f.x, 0, &f.out), TSR_E_INTERNAL, "second input");
+    check_refused(&f, tsr_op_latent_in(&f.t, f.x, 1, 2, &f.out), TSR_E_MODEL, "F16");
+    check_refused(&f, tsr_op_latent_in(&f.t, f.single, 1, 3, &f.out), TSR_E_MODEL, "3 entries");
+    check_refused(&f, tsr_op_latent_in(&f.t, f.single, INFINITY, 2, &f.out), TSR_E_MODEL, "inf");
+    check_refused(&f, tsr_op_latent_out(&f.t, f.pixels, &f.out), TSR_E_MODEL, "U8");
+    check_refused(&f, tsr_op_image_in(&f.t, f.x, &f.out), TSR_E_INTERNAL, "U8");
+    check_refused(&f, tsr_op_image_out(&f.t, f.x, &f.out), TSR_E_MODEL, "3 channels");
+    end(&f);
+}
+
+static void time_embed__impossible_numbers__are_refused(void)
+{
+    static const tsr_time_embed_desc bad[] = {{.dim = 1},
+                                              {.dim = 0},
+                                              {.dim = -4},
+                                              {.dim = 1 << 20},
+                                              {.dim = 2, .freq_shift = 1},
+                                              {.dim = 8, .freq_shift = NAN},
+                                              {.dim = 8, .freq_shift = -1}};
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tsr_time_embed_desc d = bad[i];
+        fixture f;
+        begin(&f);
+        d.x = input(&f, 1, 1, 1, 1, TSR_F32);
+        CHECK(tsr_op_time_embed(&f.t, &d, &f.out) == TSR_E_MODEL && f.t.n_ops == 0);
+        end(&f);
+    }
+}
+
+static void input__impossible_shapes__are_refused(void)
+{
+    static const int32_t shapes[][4] = {
+        {0, 1, 1, 1},       {1, -1, 1, 1},       {1, 1 << 16, 1 << 16, 1}, {1, 1, 1 << 20, 1 << 20},
+        {1 << 30, 4, 1, 1}, {1, 1, 1, INT32_MIN}};
+    fixture f;
+
+    begin(&f);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_refused(&f, tsr_tape_input(&f.t, shapes[i], TSR_F32, "latents", &f.out), TSR_E_MODEL,
+                      "latents");
+    check_refused(&f, tsr_tape_input(&f.t, (int32_t[]){1, 1, 1, 1}, TSR_F64, "t", &f.out),
+                  TSR_E_INTERNAL, "F64");
+    end(&f);
+}
+
+static void weight__impossible_tensors__are_refused(void)
+{
+    static const tsr_weight good = {
+        .name = "w", .n_dims = 2, .dims = {4, 4}, .file_dtype = TSR_F16, .dtype = TSR_F16};
+    fixture f;
+    tsr_weight w;
+    tsr_wt out = 0;
+
+    begin(&f);
+    CHECK(tsr_tape_weight(&f.t, &good, &out) == TSR_OK && out == (tsr_wt)f.t.n_weights - 1);
+    CHECK(f.t.weights[out].first == -1 && f.t.weights[out].last == -1);
+#define REFUSED(change, status)                                                                    \
+    do {                                                                                           \
+        w = good;                                                                                  \
+        change;                                                                                    \
+        CHECK(tsr_tape_weight(&f.t, &w, &out) == (status));                                        \
+    } while (0)
+    REFUSED(w.n_dims = 0, TSR_E_MODEL);
+    REFUSED(w.n_dims = 5, TSR_E_MODEL);
+    REFUSED(w.dims[1] = 0, TSR_E_MODEL);
+    REFUSED(w.dims[0] = -4, TSR_E_MODEL);
+    REFUSED(w.dims[1] = INT32_MAX, TSR_E_MODEL);
+    REFUSED((w.n_dims = 4, w.dims[0] = w.dims[1] = w.dims[2] = w.dims[3] = 1 << 20), TSR_E_MODEL);
+    REFUSED(w.file_dtype = TSR_DTYPE_NONE, TSR_E_MODEL);
+    REFUSED(w.dtype = TSR_BF16, TSR_E_INTERNAL);
+    REFUSED(w.kind = TSR_WEIGHT_VECTOR, TSR_E_INTERNAL); /* vectors are float32 */
+    REFUSED(w.n_dims = 1, TSR_E_INTERNAL);
+#undef REFUSED
+    end(&f);
+}
+
+static void weight__two_kinds_of_ops__cannot_share_it(void)
+{
+    fixture f;
+    tsr_wt w;
+    tsr_val y = 0;
+
+    begin(&f);
+    w = weight(&f, TSR_WEIGHT_MATRIX, 4, (int32_t[]){16, 32, 1, 1});
+    CHECK(tsr_op_linear(&f.t, &(tsr_linear_desc){.x = f.x, .weight = w}, &y) == TSR_OK);
+    CHECK(tsr_op_linear(&f.t, &(tsr_linear_desc){.x = f.tokens, .weight = w}, &y) == TSR_OK);
+    CHECK(tsr_op_conv2d(&f.t, &(tsr_conv_desc){.x = f.x, .weight = w}, &y) == TSR_E_INTERNAL);
+    CHECK(tsr_op_linear(&f.t, &(tsr_linear_desc){.x = f.x, .weight = w, .geglu = true}, &y) ==
+          TSR_E_INTERNAL);
+    CHECK(f.t.n_ops == 2 && f.t.weights[w].first == 0 && f.t.weights[w].last == 1);
+    end(&f);
+}
+
+/* --------------------------------------------------------------- lifetimes */
+
+static void lifetimes__uses__stretch_values_views_and_weights(void)
+{
+    fixture f;
+    tsr_val a, b, table, view;
+
+    begin(&f);
+    table = input(&f, 6, 1, 1, 32, TSR_F16);
+    CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = f.x, .y = f.x}, &a) == TSR_OK); /* op 0 */
+    tsr_tape_begin_loop(&f.t);
+    CHECK(f.t.loop_begin == 1);
+    CHECK(tsr_tape_step_view(&f.t, table, 2, &view) == TSR_OK);
+    CHECK(is_shape(&f, view, (int32_t[]){2, 1, 1, 32}, TSR_F16));
+    CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = a, .y = a}, &b) == TSR_OK);       /* op 1 */
+    CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = view, .y = view}, &b) == TSR_OK); /* op 2 */
+    tsr_tape_output(&f.t, b, "out");
+    CHECK(f.t.values[a].first == 0 && f.t.values[a].last == 1);
+    CHECK(f.t.values[b].first == 2 && f.t.values[b].last == 2 && f.t.values[b].is_output);
+    CHECK(strcmp(f.t.values[b].name, "out") == 0);
+    CHECK(f.t.values[view].last == 2 && f.t.values[table].last == 2);
+    CHECK(f.t.values[f.x].first == 0 && f.t.values[f.x].last == 0);
+    end(&f);
+}
+
+static void step_view__entries_that_do_not_divide__are_refused(void)
+{
+    fixture f;
+    tsr_val v = 0, view;
+
+    begin(&f);
+    CHECK(tsr_tape_step_view(&f.t, f.x, 3, &v) == TSR_E_MODEL);
+    CHECK(tsr_tape_step_view(&f.t, f.x, 0, &v) == TSR_E_MODEL);
+    CHECK(tsr_tape_step_view(&f.t, 0, 1, &v) == TSR_E_INTERNAL);
+    CHECK(v == 0);
+    CHECK(tsr_tape_step_view(&f.t, f.x, 1, &view) == TSR_OK);
+    CHECK(tsr_tape_step_view(&f.t, view, 1, &v) == TSR_E_INTERNAL);
+    tsr_tape_output(&f.t, view, NULL);
+    CHECK(f.t.values[f.x].is_output);
+    end(&f);
+}
+
+static void flops__conv_linear_attention__count_multiply_adds_twice(void)
+{
+    fixture f;
+    tsr_val y;
+
+    begin(&f);
+    CHECK(tsr_op_conv2d(&f.t, &(tsr_conv_desc){.x = f.x, .weight = f.conv}, &y) == TSR_OK);
+    CHECK(tsr_op_flops(&f.t, &f.t.ops[0]) == 2.0 * 2 * 6 * 4 * 16 * 32 * 9);
+    CHECK(tsr_op_linear(&f.t,
+                        &(tsr_linear_desc){.x = f.x, .x2 = f.x, .weight = f.wide, .geglu = true},
+                        &y) == TSR_OK);
+    CHECK(tsr_op_flops(&f.t, &f.t.ops[1]) == 2.0 * 2 * 48 * 16 * 64);
+    CHECK(tsr_op_attention(
+              &f.t, &(tsr_attention_desc){.q = f.x, .k = f.tokens, .v = f.tokens, .n_heads = 2},
+              &y) == TSR_OK);
+    CHECK(tsr_op_flops(&f.t, &f.t.ops[2]) == 4.0 * 2 * 48 * 48 * 32);
+    CHECK(tsr_op_concat(&f.t, f.x, f.x, &y) == TSR_OK);
+    CHECK(tsr_op_flops(&f.t, &f.t.ops[3]) == 0);
+    for (int32_t k = 0; k < TSR_OP_KINDS; k++)
+        CHECK(tsr_op_kind_name((tsr_op_kind)k)[0] != '\0');
+    end(&f);
+}
+
+/* Every allocation of a small recording fails once: OOM, and the tape can still be freed. */
+static void recording__any_allocation_fails__is_out_of_memory(void)
+{
+    bool failed = true;
+
+    for (uint64_t n = 1; failed; n++) {
+        tsr_err err = {0};
+        tsr_tape t;
+        tsr_val v = 0, y = 0;
+        tsr_status st;
+
+        tsr_tape_init(&t, TSR_F16, &err);
+        tsr_alloc_fail_at(n);
+        st = tsr_tape_set_scope(&t, "scope");
+        if (st == TSR_OK)
+            st = tsr_tape_input(&t, (int32_t[]){1, 2, 2, 2}, TSR_F16, "x", &v);
+        for (int32_t i = 0; i < 40 && st == TSR_OK; i++)
+            st = tsr_op_add(&t, &(tsr_add_desc){.x = v, .y = v}, &y);
+        failed = tsr_alloc_failed();
+        tsr_alloc_fail_at(0);
+        CHECK(st == (failed ? TSR_E_OOM : TSR_OK));
+        CHECK(!failed || err.msg[0]);
+        tsr_tape_free(&t);
+    }
+}
+
+int main(void)
+{
+    RUN(conv2d__stride_padding_resize__output_shape);
+    RUN(linear__geglu_and_joined_inputs__output_shape);
+    RUN(residual__tokens_where_an_image_is__is_accepted);
+    RUN(plain_ops__valid_operands__output_shape);
+    RUN(conv2d__broken_descriptors__are_refused_by_name);
+    RUN(linear__broken_descriptors__are_refused_by_name);
+    RUN(attention__broken_descriptors__are_refused_by_scope);
+    RUN(norms_and_add__broken_descriptors__are_refused_by_name);
+    RUN(plain_ops__broken_operands__are_refused_by_scope);
+    RUN(time_embed__impossible_numbers__are_refused);
+    RUN(input__impossible_shapes__are_refused);
+    RUN(weight__impossible_tensors__are_refused);
+    RUN(weight__two_kinds_of_ops__cannot_share_it);
+    RUN(lifetimes__uses__stretch_values_views_and_weights);
+    RUN(step_view__entries_that_do_not_divide__are_refused);
+    RUN(flops__conv_linear_attention__count_multiply_adds_twice);
+    RUN(recording__any_allocation_fails__is_out_of_memory);
+    return test_end();
+}

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "base/text_util.h"
 
 /* Is `name` one of the comma-separated words in [list, end)? */
 static bool list_has(const char *list, const char *end, const char *name)
@@ -61,15 +62,13 @@ bool tsr_cgroup_find(tsr_cgroup *g, const char *controller, const char *root, co
 
     if (!self && !tsr_file_peek("/proc/self/cgroup", text, sizeof text))
         return false;
-    for (const char *line = self ? self : text; line && *line;) {
+    for (const char *line = self ? self : text; line && *line; line = tsr_next_line(line)) {
         tsr_cgroup one;
         if (group_of_line(&one, line, controller, root ? root : "/sys/fs/cgroup") &&
             (!found || !one.v2)) {
             *g = one;
             found = true;
         }
-        line = strchr(line, '\n');
-        line += line != NULL;
     }
     return found;
 }
@@ -121,13 +120,11 @@ bool tsr_cgroup_field(const tsr_cgroup *g, const char *file, const char *name, u
 
     if (!read_group_file(g, file, text, sizeof text))
         return false;
-    for (const char *line = text; line && *line;) {
+    for (const char *line = text; line && *line; line = tsr_next_line(line)) {
         if (strncmp(line, name, len) == 0 && line[len] == ' ') {
             *number = strtoumax(line + len + 1, NULL, 10);
             return true;
         }
-        line = strchr(line, '\n');
-        line += line != NULL;
     }
     return false;
 }

@@ -1,4 +1,4 @@
-/* text_util.c -- UTF-8, formatted lines, a growing buffer, near names, a hash.
+/* text_util.c -- UTF-8, formatted lines, a growing buffer, lines, near names, a hash.
  *
  * UTF-8 is judged by the strict definition (Unicode 3.9, table 3-7): shortest form, no surrogates,
  * nothing above U+10FFFF. Names are compared by Levenshtein distance over bytes, row by row on the
@@ -241,6 +241,13 @@ int32_t tsr_nearest_name(const char *name, const char *const *names, int32_t n_n
         limit = distance - 1; /* only something nearer replaces it */
     }
     return nearest;
+}
+
+const char *tsr_next_line(const char *text)
+{
+    const char *newline = strchr(text, '\n');
+
+    return newline ? newline + 1 : NULL;
 }
 
 uint64_t tsr_fnv1a64(const void *data, size_t n, uint64_t h)

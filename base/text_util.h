@@ -38,6 +38,9 @@ void tsr_buf_free(tsr_buf *b);
  * (distance above max(2, a third of the length)). */
 int32_t tsr_nearest_name(const char *name, const char *const *names, int32_t n_names);
 
+/* What follows the next newline; NULL when there is none. */
+const char *tsr_next_line(const char *text);
+
 uint64_t tsr_fnv1a64(const void *data, size_t n, uint64_t h); /* start with TSR_FNV_SEED */
 #define TSR_FNV_SEED 0xCBF29CE484222325u
 

@@ -169,8 +169,8 @@ static void json__broken_documents__are_refused(void)
         "\xEF\xBB\xBF{}",
         "\v1",
         "1\f",
-        "\xC2\xA0"
-        "1",
+        ("\xC2\xA0"
+         "1"),
         "{\"a\":1,\"b\"",
         "{\"\xFF\":1}",
         "[\"a\":1]",

@@ -50,7 +50,8 @@ tsr_status tsr_cli_run_make(tsr_cli *c, const tsr_run_desc *desc, tsr_run **run)
  * should have: another is a warning. */
 tsr_status tsr_cli_make_pictures(tsr_cli *c, const tsr_run_desc *desc, const char *model_hash);
 
-/* From now on SIGINT and SIGTERM only set a flag (a second one kills); has one come? */
+/* From now on SIGINT and SIGTERM only set a flag (a second one kills), and a closed pipe is an
+ * error of writing; has a signal come? */
 void tsr_cli_catch_signals(void);
 bool tsr_cli_interrupted(void);
 

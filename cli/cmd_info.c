@@ -35,6 +35,17 @@ static void put_label(tsr_buf *out, const char *key, int width)
             out->data[i] = ' ';
 }
 
+/* Strings come from the checkpoint's files: nothing in them may move the terminal's cursor. */
+static void put_text(tsr_buf *out, const char *text)
+{
+    size_t start = out->len;
+
+    tsr_buf_puts(out, text);
+    for (size_t i = start; tsr_buf_ok(out) && i < out->len; i++)
+        if ((unsigned char)out->data[i] < 0x20 || out->data[i] == 0x7F)
+            out->data[i] = '?';
+}
+
 /* A value on one line. The library's own JSON is a few levels deep. */
 static void put_value(tsr_buf *out, const cJSON *item)
 {
@@ -46,7 +57,7 @@ static void put_value(tsr_buf *out, const cJSON *item)
     else if (cJSON_IsNumber(item))
         tsr_buf_printf(out, "%.10g", item->valuedouble);
     else if (cJSON_IsString(item))
-        tsr_buf_puts(out, item->valuestring);
+        put_text(out, item->valuestring);
     else if (cJSON_IsBool(item))
         tsr_buf_puts(out, cJSON_IsTrue(item) ? "yes" : "no");
     else if (!item->child)

@@ -63,7 +63,9 @@ static tsr_status print_table(tsr_cli *c, const tsr_run *run, const char *json)
     printf("\n");
     print_bytes("predicted peak", i.predicted_peak_bytes, "");
     print_bytes("budget", i.budget_bytes,
-                c->opt.given[TSR_OPT_BUDGET] ? "" : " (what is free, less a margin)");
+                i.predicted_peak_bytes > i.budget_bytes ? " (too small: the run would be refused)"
+                : c->opt.given[TSR_OPT_BUDGET]          ? ""
+                                                        : " (what is free, less a margin)");
     print_bytes("smallest budget", i.minimum_budget_bytes, "");
     print_bytes("fastest budget", i.fastest_budget_bytes, " (more memory changes nothing)");
     printf("%-17s %.0fx%.0f within this budget\n", "largest picture",

@@ -33,6 +33,7 @@ void tsr_cli_catch_signals(void)
     sigemptyset(&action.sa_mask);
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader of our lines that went away stops no picture */
 }
 
 bool tsr_cli_interrupted(void)

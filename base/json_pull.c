@@ -25,7 +25,6 @@ typedef enum json_state {
     WANT_VALUE,
     WANT_FIRST_ITEM, /* after '[': a value or ']' */
     WANT_FIRST_KEY,  /* after '{': a key or '}' */
-    WANT_KEY,        /* after ',' in an object */
     AFTER_VALUE,     /* ',' or the end of the level; at depth 0 the end of the document */
 } json_state;
 
@@ -363,6 +362,7 @@ static tsr_json_event read_key(tsr_json *j, int c)
 
 tsr_json_event tsr_json_next(tsr_json *j)
 {
+    bool key = j->state == WANT_FIRST_KEY;
     int c;
 
     if (j->status != TSR_OK)
@@ -372,18 +372,15 @@ tsr_json_event tsr_json_next(tsr_json *j)
         return c == END_OF_TEXT ? TSR_JSON_END : fail(j, "something follows the document");
     if (j->state == AFTER_VALUE && c == ',') {
         j->pos++;
-        j->state = in_object(j) ? WANT_KEY : WANT_VALUE;
+        key = in_object(j);
         c = skip_space(j);
-    } else if (j->state == AFTER_VALUE || j->state == WANT_FIRST_KEY ||
-               j->state == WANT_FIRST_ITEM) {
+    } else if (j->state != WANT_VALUE) {
         if (c == (in_object(j) ? '}' : ']'))
             return close_level(j);
         if (j->state == AFTER_VALUE)
             return fail(j, in_object(j) ? "',' or '}' is missing" : "',' or ']' is missing");
     }
-    if (j->state == WANT_KEY || j->state == WANT_FIRST_KEY)
-        return read_key(j, c);
-    return read_value(j, c);
+    return key ? read_key(j, c) : read_value(j, c);
 }
 
 bool tsr_json_skip(tsr_json *j)

@@ -213,8 +213,9 @@ static void json__error__says_where(void)
     static const struct {
         const char *text, *where;
     } cases[] = {
-        {"[1,]", "at byte 3:"}, {"{\"key\" 1}", "at byte 7:"}, {"", "at byte 0:"},
-        {"nulx", "at byte 3:"}, {"[1] 2", "at byte 4:"},
+        {"[1,]", "at byte 3:"},  {"{\"key\" 1}", "at byte 7:"},
+        {"", "at byte 0:"},      {"nulx", "at byte 3:"},
+        {"[1] 2", "at byte 4:"}, {"\"\\uDC00\\uDC00\"", "half of a surrogate pair"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -116,6 +116,48 @@ static void pool_run__a_thread_held_up_by_its_task__leaves_the_rest_to_others(vo
     tsr_pool_free(pool);
 }
 
+typedef struct meeting {
+    _Atomic bool worker_began;
+    bool worker_finished;
+} meeting;
+
+static void nap_ms(long ms)
+{
+    struct timespec t = {.tv_nsec = ms * 1000 * 1000};
+
+    nanosleep(&t, NULL);
+}
+
+/* The caller's task waits for the worker to begin (ten seconds at most); the worker's is slow. */
+static void meet(void *arg, int32_t task, int32_t thread)
+{
+    meeting *m = arg;
+
+    (void)task;
+    if (thread == 0) {
+        for (int i = 0; i < 10000 && !atomic_load(&m->worker_began); i++)
+            nap_ms(1);
+        return;
+    }
+    atomic_store(&m->worker_began, true);
+    nap_ms(20);
+    m->worker_finished = true;
+}
+
+static void pool_run__a_parked_worker__is_woken_and_waited_for(void)
+{
+    tsr_pool *pool = make_pool(2);
+
+    REQUIRE(pool);
+    for (int i = 0; i < 3; i++) {
+        meeting m = {0};
+        nap_ms(10); /* enough for it to park */
+        tsr_pool_run(pool, 2, meet, &m);
+        CHECK(atomic_load(&m.worker_began) && m.worker_finished);
+    }
+    tsr_pool_free(pool);
+}
+
 static void pool_run__at_work__takes_no_memory(void)
 {
     static job j;
@@ -142,14 +184,13 @@ static void pool__between_runs__burns_no_time(void)
 {
     static job j;
     tsr_pool *pool = make_pool(4);
-    struct timespec nap = {.tv_nsec = 200 * 1000 * 1000};
     double before;
 
     REQUIRE(pool);
     j.n_threads = 4;
     tsr_pool_run(pool, 100, count_task, &j);
     before = cpu_seconds();
-    nanosleep(&nap, NULL);
+    nap_ms(200);
     CHECK_MSG(cpu_seconds() - before < 0.05, "%.3f s", cpu_seconds() - before);
     tsr_pool_free(pool);
 }
@@ -235,6 +276,7 @@ int main(void)
     RUN(pool_run__any_number_of_tasks_and_threads__runs_each_once);
     RUN(pool_run__many_short_runs__never_mixes_them_up);
     RUN(pool_run__a_thread_held_up_by_its_task__leaves_the_rest_to_others);
+    RUN(pool_run__a_parked_worker__is_woken_and_waited_for);
     RUN(pool_run__at_work__takes_no_memory);
     RUN(pool__between_runs__burns_no_time);
     RUN(pool_make__impossible_counts__are_refused);

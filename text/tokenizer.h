@@ -5,7 +5,7 @@
  * code point, split by
  *   <|startoftext|>|<|endoftext|>|'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+
  * then byte-level BPE with "</w>". vocab.json and merges.txt are the model's own, of any size, read
- * as streams into a compact table (about 25 bytes an entry). A pad token that is not the end token
+ * as streams into compact tables (about 28 bytes an entry). A pad token that is not the end token
  * is an added special token that splits the text (SD2's "!"); see shared/reference/README.md. */
 #ifndef TSR_TEXT_TOKENIZER_H
 #define TSR_TEXT_TOKENIZER_H

@@ -184,8 +184,8 @@ static tsr_val add(recorder *r, tsr_val x, tsr_val y)
     return out;
 }
 
-/* Keys and values of the context, one embedding a step. */
-static void record_prologue(recorder *r, tsr_val *k, tsr_val *v, tsr_val *temb, tsr_val *pooled)
+/* out: keys and values of the context, an embedding for each step, one row of the context. */
+static void record_prologue(recorder *r, tsr_val out[4])
 {
     toy_net *n = r->n;
     tsr_tape *t = &n->tape;
@@ -201,12 +201,12 @@ static void record_prologue(recorder *r, tsr_val *k, tsr_val *v, tsr_val *temb, 
     keep(r, tsr_op_add(t, &positions, &x));
     x = linear(r, 16, (tsr_linear_desc){.x = x, .act = TSR_ACT_GELU});
     x = add(r, attention(r, x, x, x, true), x);
-    *k = linear(r, 16, (tsr_linear_desc){.x = x});
-    *v = linear(r, 16, (tsr_linear_desc){.x = x});
-    keep(r, tsr_op_gather_row(t, x, n->rows, pooled));
+    out[0] = linear(r, 16, (tsr_linear_desc){.x = x});
+    out[1] = linear(r, 16, (tsr_linear_desc){.x = x});
+    keep(r, tsr_op_gather_row(t, x, n->rows, &out[3]));
     keep(r, tsr_op_time_embed(t, &(tsr_time_embed_desc){.x = n->times, .dim = 16}, &e));
     e = linear(r, 16, (tsr_linear_desc){.x = e, .act = TSR_ACT_SILU});
-    *temb = linear(r, 16, (tsr_linear_desc){.x = e, .pre = TSR_ACT_SILU, .out_dtype = t->dtype});
+    out[2] = linear(r, 16, (tsr_linear_desc){.x = e, .pre = TSR_ACT_SILU, .out_dtype = t->dtype});
 }
 
 static tsr_val record_transformer(recorder *r, tsr_val x, tsr_val k, tsr_val v)
@@ -220,7 +220,7 @@ static tsr_val record_transformer(recorder *r, tsr_val x, tsr_val k, tsr_val v)
     return linear(r, 16, (tsr_linear_desc){.x = q, .residual = x});
 }
 
-static void record_loop(recorder *r, tsr_val k, tsr_val v, tsr_val temb, tsr_val pooled)
+static void record_loop(recorder *r, const tsr_val prologue[4], bool tokens)
 {
     toy_net *n = r->n;
     tsr_tape *t = &n->tape;
@@ -228,18 +228,20 @@ static void record_loop(recorder *r, tsr_val k, tsr_val v, tsr_val temb, tsr_val
 
     n->latents = input(r, 1, 4, 9, 7, TSR_F32);
     n->picture = input(r, 2, 9, 7, 3, TSR_U8);
-    keep(r, tsr_tape_step_view(t, temb, 1, &view));
+    n->tokens = tokens ? input(r, 2, 63, 1, 16, t->dtype) : input(r, 2, 9, 7, 16, t->dtype);
+    keep(r, tsr_tape_step_view(t, prologue[2], 1, &view));
     keep(r, tsr_op_latent_in(t, n->latents, 0.5f, 2, &x));
     keep(r, tsr_op_image_in(t, n->picture, &picture));
     keep(r, tsr_op_concat(t, x, picture, &x));
     x = conv(r, 16, 3, (tsr_conv_desc){.x = x, .add_channel = view});
     n->dead = group_norm(r, x, 0);
-    skip = conv(r, 16, 3, (tsr_conv_desc){.x = n->dead, .residual = x, .add_channel = pooled});
+    skip = conv(r, 16, 3, (tsr_conv_desc){.x = n->dead, .residual = x, .add_channel = prologue[3]});
     low = conv(r, 16, 3, (tsr_conv_desc){.x = skip, .stride = 2});
-    low = record_transformer(r, low, k, v);
+    low = record_transformer(r, low, prologue[0], prologue[1]);
     x = conv(r, 16, 3, (tsr_conv_desc){.x = low, .up_h = 9, .up_w = 7});
     joined = group_norm(r, x, skip);
-    x = conv(r, 16, 3, (tsr_conv_desc){.x = joined});
+    x = conv(r, 16, 3, (tsr_conv_desc){.x = joined, .residual = n->tokens});
+    x = add(r, x, n->tokens);
     x = conv(r, 16, 1, (tsr_conv_desc){.x = x, .x2 = skip, .residual = x});
     joined = conv(r, 4, 3, (tsr_conv_desc){.x = x});
     keep(r, tsr_op_latent_out(t, joined, &n->noise));
@@ -252,15 +254,15 @@ static void record_loop(recorder *r, tsr_val k, tsr_val v, tsr_val temb, tsr_val
 tsr_status toy_net_record(toy_net *n, tsr_dtype dtype, tsr_dtype file_dtype, bool keep_all)
 {
     recorder r = {.n = n, .file_dtype = file_dtype};
-    tsr_val k, v, temb, pooled;
+    tsr_val prologue[4];
 
     memset(n, 0, sizeof *n);
     toy_source_init(&n->source);
     tsr_tape_init(&n->tape, dtype, &n->err);
     n->tape.scope = "toy";
-    record_prologue(&r, &k, &v, &temb, &pooled);
+    record_prologue(&r, prologue);
     tsr_tape_begin_loop(&n->tape);
-    record_loop(&r, k, v, temb, pooled);
+    record_loop(&r, prologue, !keep_all);
     for (size_t i = 1; keep_all && i < n->tape.n_values; i++)
         tsr_tape_output(&n->tape, (tsr_val)i, NULL);
     return r.st;
@@ -294,6 +296,7 @@ void toy_net_fill_step(const toy_net *n, const tsr_program *p, int32_t step)
 {
     fill(n, p, n->latents, 2000 + (uint64_t)step);
     fill(n, p, n->picture, 3000 + (uint64_t)step);
+    fill(n, p, n->tokens, 4000 + (uint64_t)step);
 }
 
 void toy_net_free(toy_net *n)

@@ -32,9 +32,10 @@ typedef struct toy_net {
     tsr_err err;
     tsr_tape tape;
     toy_source source;
-    tsr_val context, times, latents, picture, rows; /* inputs */
-    tsr_val noise, image;                           /* outputs */
-    tsr_val dead; /* a value of the loop that is soon not needed */
+    tsr_val context, times, rows;     /* inputs of the prologue */
+    tsr_val latents, picture, tokens; /* inputs of every step */
+    tsr_val noise, image;             /* outputs */
+    tsr_val dead;                     /* a value of the loop that is soon not needed */
 } toy_net;
 
 void toy_source_init(toy_source *s);
@@ -42,7 +43,8 @@ void toy_source_init(toy_source *s);
 tsr_wt toy_weight(toy_source *s, tsr_tape *t, tsr_weight_kind kind, int32_t n_dims,
                   const int32_t *dims, tsr_dtype file_dtype);
 /* Records the network with activations of `dtype`, weights stored as `file_dtype`. With keep_all
- * every value is an output, so that no place is ever used twice. */
+ * every value is an output, so that no place is ever used twice, and an input that is a
+ * list of tokens otherwise has an image's shape: neither may change a bit. */
 tsr_status toy_net_record(toy_net *n, tsr_dtype dtype, tsr_dtype file_dtype, bool keep_all);
 void toy_net_fill_prologue(const toy_net *n, const tsr_program *p);
 void toy_net_fill_step(const toy_net *n, const tsr_program *p, int32_t step);

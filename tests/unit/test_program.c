@@ -175,7 +175,7 @@ static void run__steps_in_any_order__same_bits(void)
 {
     rig_desc d = {.dtype = TSR_F16, .file_dtype = TSR_F16, .threads = 2};
     const int32_t order[] = {2, 0, 1, 0, 2};
-    unsigned char *first[TOY_STEPS] = {0};
+    unsigned char *first[TOY_STEPS] = {0}, *other;
     size_t bytes = 0;
     rig r;
 
@@ -189,8 +189,12 @@ static void run__steps_in_any_order__same_bits(void)
         if (first[order[i]] != x)
             free(x);
     }
-    CHECK(memcmp(first[0], first[1], bytes) != 0); /* the step is seen */
     CHECK(r.p.n_steps_run == 5);
+    toy_net_fill_step(&r.net, &r.p, 0); /* the inputs of step 0 with the embedding of step 1 */
+    CHECK(tsr_program_run_step(&r.p, 1) == TSR_OK);
+    other = outputs(&r, &bytes);
+    CHECK(memcmp(first[0], other, bytes) != 0);
+    free(other);
     REQUIRE(run_prologue(&r)); /* and once more from the start */
     free(first[0]);
     first[0] = run_step(&r, 2, &bytes);
@@ -385,7 +389,42 @@ static void load__any_read_fails__is_its_error(void)
     }
 }
 
-/* One linear layer with a big weight, on its own tape. */
+/* One linear layer with a weight that takes several reads and tasks, on its own tape. */
+enum { BIG_ROWS = 3001, BIG_WIDTH = 600, BIG_TOKENS = 300 };
+
+static void check_big_result(const toy_source *s, const tsr_program *p, tsr_val x, tsr_val y)
+{
+    const tsr_value *out = tsr_tape_value(p->tape, y);
+    size_t size = tsr_dtype_size(s->dtype[0]), n = (size_t)BIG_ROWS * BIG_WIDTH;
+    unsigned char *raw = malloc(n * size);
+    float *w = malloc(n * sizeof *w), in[BIG_WIDTH], got[BIG_ROWS], want[BIG_ROWS];
+
+    CHECK(s->source.read(&s->source, 0, 0, raw, n * size, NULL) == TSR_OK);
+    tsr_to_f32(w, raw, s->dtype[0], n);
+    tsr_to_f32(in, tsr_program_data(p, x), out->dtype, BIG_WIDTH);
+    tsr_to_f32(got, tsr_program_data(p, y), out->dtype, BIG_ROWS);
+    for (size_t r = 0; r < BIG_ROWS; r++) {
+        double sum = 0;
+        for (size_t k = 0; k < BIG_WIDTH; k++)
+            sum += (double)in[k] * (double)w[r * BIG_WIDTH + k];
+        want[r] = (float)sum;
+    }
+    CHECK(test_rel_l2(got, want, BIG_ROWS) < (out->dtype == TSR_F16 ? 1e-3 : 1e-6));
+    free(raw);
+    free(w);
+}
+
+/* Memory: the weight, and above it either what loading needs or what running needs. */
+static void check_big_plan(const toy_source *s, const tsr_program *p, tsr_val x, tsr_val y)
+{
+    size_t run = p->values[x].bytes + p->values[y].bytes + p->work[0].bytes;
+
+    CHECK(s->n_reads > 1 && s->in_order && s->largest_read <= p->staging_bytes);
+    CHECK(p->staging_bytes <= 1 << 20 && p->staging_bytes > 1 << 19);
+    CHECK(s->bytes == s->elements[0] * tsr_dtype_size(s->dtype[0]));
+    CHECK(tsr_program_bytes(p) == p->weights[1].bytes + tsr_max_size(p->staging_bytes, run));
+}
+
 static void load__big_weight__is_read_in_bounded_pieces(void)
 {
     static const tsr_dtype types[] = {TSR_F16, TSR_F32};
@@ -398,24 +437,30 @@ static void load__big_weight__is_read_in_bounded_pieces(void)
         tsr_program p;
         tsr_arena arena;
         tsr_val x, y;
-        tsr_wt w;
+        tsr_linear_desc d = {0};
 
         toy_source_init(&s);
         tsr_tape_init(&t, types[i / 2], &err);
         REQUIRE(tsr_pool_make(&pool, 2, &err) == TSR_OK);
-        REQUIRE(tsr_tape_input(&t, (int32_t[]){1, 3, 1, 600}, t.dtype, "x", &x) == TSR_OK);
-        w = toy_weight(&s, &t, TSR_WEIGHT_MATRIX, 2, (int32_t[]){3001, 600}, types[i % 2]);
-        REQUIRE(tsr_op_linear(&t, &(tsr_linear_desc){.x = x, .weight = w}, &y) == TSR_OK);
+        REQUIRE(tsr_tape_input(&t, (int32_t[]){1, BIG_TOKENS, 1, BIG_WIDTH}, t.dtype, "x", &x) ==
+                TSR_OK);
+        d.x = x;
+        d.weight = toy_weight(&s, &t, TSR_WEIGHT_MATRIX, 2, (int32_t[]){BIG_ROWS, BIG_WIDTH},
+                              types[i % 2]);
+        REQUIRE(tsr_op_linear(&t, &d, &y) == TSR_OK);
         tsr_tape_output(&t, y, "y");
         REQUIRE(tsr_program_make(&p, &t, tsr_cpu_backend(tsr_cpu_best_tier()), pool, &err) ==
                 TSR_OK);
         REQUIRE(tsr_arena_make(&arena, tsr_program_bytes(&p), &err) == TSR_OK);
         tsr_program_bind(&p, &arena, 0);
         CHECK(tsr_program_load(&p) == TSR_OK);
-        CHECK(s.n_reads > 1 && s.in_order && p.staging_bytes <= 1 << 20 &&
-              p.staging_bytes > 1 << 19);
-        CHECK(s.bytes == 3001 * 600 * tsr_dtype_size(types[i % 2]));
-        CHECK(s.largest_read <= p.staging_bytes);
+        check_big_plan(&s, &p, x, y);
+        for (int32_t k = 0; k < BIG_TOKENS * BIG_WIDTH; k++)
+            tsr_from_f32((unsigned char *)tsr_program_data(&p, x) +
+                             (size_t)k * tsr_dtype_size(t.dtype),
+                         t.dtype, &(float){(float)(k % 7) / 8}, 1);
+        CHECK(tsr_program_run_step(&p, 0) == TSR_OK);
+        check_big_result(&s, &p, x, y);
         tsr_program_free(&p);
         tsr_arena_free(&arena);
         tsr_tape_free(&t);

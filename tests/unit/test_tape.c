@@ -105,6 +105,9 @@ static void conv2d__stride_padding_resize__output_shape(void)
     CHECK(f.t.ops[0].u.conv.stride == 1 && f.t.ops[0].u.conv.r == 3);
     CHECK(tsr_op_conv2d(&f.t, &down, &f.out) == TSR_OK);
     CHECK(is_shape(&f, f.out, (int32_t[]){2, 4, 3, 16}, TSR_F16)); /* (8+1-3)/2+1 */
+    same.stride = 2;
+    CHECK(tsr_op_conv2d(&f.t, &same, &f.out) == TSR_OK);
+    CHECK(is_shape(&f, f.out, (int32_t[]){2, 4, 3, 16}, TSR_F16)); /* (8+2-3)/2+1, cut */
     CHECK(tsr_op_conv2d(&f.t, &up, &f.out) == TSR_OK);
     CHECK(is_shape(&f, f.out, (int32_t[]){2, 17, 12, 16}, TSR_F32));
     end(&f);

@@ -6,16 +6,15 @@
 #ifndef TSR_TEXT_CLIP_H
 #define TSR_TEXT_CLIP_H
 
-#include "model/component.h"
+#include "model/blocks.h"
 #include "model/config.h"
 
 typedef struct tsr_clip_io {
-    tsr_val
-        embeds;  /* in: token embeddings [N,S,1,D] in the tape's dtype, see tsr_clip_read_embeds */
-    tsr_val eot; /* in: i32 [N,1,1,1] row of the pooled token; 0 when nothing pooled is asked for */
+    tsr_val embeds; /* in: token embeddings [N,S,1,D] in the tape's dtype: tsr_clip_read_embeds */
+    tsr_val eot;    /* in: i32 [N,1,1,1] row of the pooled token; 0 when nothing is pooled */
     tsr_val hidden; /* out: [N,S,1,D]; which layer: `skip` below */
-    tsr_val pooled; /* out: [N,1,1,D] after the final norm, or projected [N,1,1,P]
-                       (with_projection); or 0 */
+    tsr_val pooled; /* out: [N,1,1,D] after the final norm, projected [N,1,1,P] when
+                       with_projection; 0 when nothing is pooled */
 } tsr_clip_io;
 
 typedef struct tsr_clip_shape {
@@ -25,13 +24,10 @@ typedef struct tsr_clip_shape {
     bool pooled;     /* also make `pooled` (always from the last layer, whatever skip) */
 } tsr_clip_shape;
 
-typedef struct tsr_clip_tap {
-    const char *module;
-    tsr_val value;
-} tsr_clip_tap; /* "embeddings", "layer3" */
-
+/* Errors: TSR_E_MODEL as tsr_component_weight has them; TSR_E_USAGE for a shape that the model
+ * cannot have. *io is set. Modules that taps may name: "embeddings", "layer3". */
 tsr_status tsr_clip_build(tsr_tape *t, tsr_component *c, const tsr_clip_config *cfg,
-                          const tsr_clip_shape *shape, tsr_clip_io *io, tsr_clip_tap *taps,
+                          const tsr_clip_shape *shape, tsr_clip_io *io, tsr_tap *taps,
                           int32_t n_taps);
 /* Reads only the rows of the token table that `ids` [N*S] uses, into dst [N*S,D] of dtype F16 or
  * F32. `row` is scratch of D floats. Ids at or above the table's size are TSR_E_MODEL. */

@@ -64,7 +64,8 @@ void *tsr_calloc(size_t count, size_t size)
 void *tsr_realloc(void *p, size_t bytes)
 {
     size_t before = malloc_usable_size(p);
-    void *grown = call_fails() ? NULL : realloc(p, at_least_one(bytes));
+    bool fails = bytes > before && call_fails(); /* a block that shrinks has its memory already */
+    void *grown = fails ? NULL : realloc(p, at_least_one(bytes));
 
     if (!grown)
         return NULL;

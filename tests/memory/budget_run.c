@@ -126,7 +126,9 @@ static void run__fifty_pictures__does_not_grow(void)
     tsr_context *ctx = NULL;
     tsr_model *model = NULL;
     char why[512];
-    size_t after_second = 0;
+    /* The allocator keeps up to 128 KiB (its trim threshold) at the top of the heap, now less, now
+     * more. */
+    size_t after_second = 0, trim = (size_t)128 << 10;
 
 #ifdef TSR_SANITIZED
     SKIP("memory figures mean nothing under a sanitizer");
@@ -147,7 +149,7 @@ static void run__fifty_pictures__does_not_grow(void)
         if (i == 1)
             after_second = tsr_mem_resident();
     }
-    CHECK_MSG(tsr_mem_resident() <= after_second,
+    CHECK_MSG(tsr_mem_resident() <= after_second + trim,
               "resident set: %zu after the second picture, %zu after the 50th", after_second,
               tsr_mem_resident());
     tsr_context_free(ctx);

@@ -4,6 +4,7 @@
  * most 1e-3: this finds logic errors) and in half (2e-2, and 35 dB for the picture). The start
  * noise is ours: the same seed must give torch's numbers. A case with several pictures from one
  * generator gets the recorded noise, since ours draw each picture from its own seed. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -102,36 +102,50 @@ static float *make_values(const tsr_st_out *t, float scale)
     return x;
 }
 
-/* Writes a file with every weight of the tape, and the token table for a text encoder. A tensor
- * whose name has `hot` in it is scaled by 2e5, so that what it makes is beyond half precision. */
-static bool write_weights(const char *path, const tsr_tape *tape, bool token_table, const char *hot)
+/* The next name in the component's list of missing tensors: `tensor "NAME" of the ...`. NULL at the
+ * end. */
+static char *next_name(char **lines)
+{
+    static const char mark[] = "tensor \"";
+    char *name = *lines ? strstr(*lines, mark) : NULL;
+
+    if (!name)
+        return NULL;
+    name += sizeof mark - 1;
+    *lines = strchr(name, '"');
+    *(*lines)++ = '\0';
+    return name;
+}
+
+/* Writes a file with every missing tensor: the list has the names, the tape's weights the shapes,
+ * in one order; the token table is on the list only. A tensor whose name has `hot` in it is scaled
+ * by 2e5, so that what it makes is beyond half precision. */
+static bool write_weights(const char *path, const tsr_tape *tape, char *lines, const char *hot)
 {
     static tsr_st_out tensors[MAX_TENSORS];
+    size_t weight = 1;
     int32_t n = 0;
     tsr_status st;
+    char *name;
 
-    for (size_t i = 1; i < tape->n_weights && n < MAX_TENSORS; i++) {
-        const tsr_weight *w = &tape->weights[i];
-        bool seen = false;
-        for (int32_t k = 0; k < n; k++)
-            seen = seen || strcmp(tensors[k].name, w->name) == 0;
-        if (seen)
-            continue;
-        tensors[n] = (tsr_st_out){.name = w->name, .n_dims = w->n_dims};
-        for (int32_t d = 0; d < w->n_dims; d++)
-            tensors[n].dims[d] = w->dims[d];
-        n++;
+    while ((name = next_name(&lines)) && n < MAX_TENSORS) {
+        tsr_st_out *t = &tensors[n++];
+        bool is_table = strstr(name, "token_embedding") != NULL;
+        *t = (tsr_st_out){.name = name, .n_dims = 2, .dims = {VOCAB, WIDTH}};
+        if (!is_table && weight == tape->n_weights)
+            return false;
+        if (!is_table) {
+            const tsr_weight *w = &tape->weights[weight++];
+            t->n_dims = w->n_dims;
+            for (int32_t d = 0; d < w->n_dims; d++)
+                t->dims[d] = w->dims[d];
+        }
+        t->data = make_values(t, hot && strstr(name, hot) ? 2e5f : 1);
     }
-    if (token_table)
-        tensors[n++] = (tsr_st_out){.name = "text_model.embeddings.token_embedding.weight",
-                                    .n_dims = 2,
-                                    .dims = {VOCAB, WIDTH}};
-    for (int32_t i = 0; i < n; i++)
-        tensors[i].data = make_values(&tensors[i], hot && strstr(tensors[i].name, hot) ? 2e5f : 1);
     st = tsr_st_write(path, tensors, n, NULL);
     for (int32_t i = 0; i < n; i++)
         free((void *)tensors[i].data);
-    return st == TSR_OK;
+    return st == TSR_OK && weight == tape->n_weights;
 }
 
 /* What is recorded to learn a part's tensors. */
@@ -171,7 +185,7 @@ static tsr_status record_clip(tsr_tape *t, tsr_component *c, const char *config)
 static bool write_part(const char *dir, const char *part, const char *stem, const char *config,
                        record_fn record, const char *hot)
 {
-    char path[4096], part_dir[4096];
+    char path[8192], part_dir[4096];
     tsr_err err = {0};
     tsr_component c = {0};
     tsr_buf lines = {0};
@@ -184,8 +198,7 @@ static bool write_part(const char *dir, const char *part, const char *stem, cons
     tsr_tape_init(&tape, TSR_F32, &err);
     if (ok && tsr_component_open(&c, part_dir, part, stem, &err) == TSR_OK) {
         c.problems = &lines;
-        ok = record(&tape, &c, config) == TSR_OK &&
-             write_weights(path, &tape, record == record_clip, hot);
+        ok = record(&tape, &c, config) == TSR_OK && write_weights(path, &tape, lines.data, hot);
     } else {
         ok = false;
     }

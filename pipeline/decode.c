@@ -1,0 +1,73 @@
+/* decode.c -- final latents to the picture: the VAE decoder, and the crop to the size asked for.
+ *
+ * A decoder that overflows in half precision is run again as a whole in float32 (never a window of
+ * it); that plan was made and counted before the run began. */
+#include "pipeline/pipeline_internal.h"
+
+#include <string.h>
+
+/* The decoder's input, which divides by the scaling factor itself. Where the config has statistics
+ * of the latents the reference decodes x * std / factor + mean, channel by channel. */
+static void fill_latents(const tsr_run *r, float *dst)
+{
+    const tsr_vae_config *cfg = &r->model->vae_cfg;
+    const float *src = tsr_run_state(r, r->state.latents); // [C,h,w]
+    size_t plane = (size_t)r->set.latent_h * (size_t)r->set.latent_w;
+
+    for (int32_t c = 0; c < r->set.latent_c; c++) {
+        float scale = cfg->has_mean_std ? cfg->latents_std[c] : 1;
+        float shift = cfg->has_mean_std ? cfg->latents_mean[c] * cfg->scaling_factor : 0;
+        for (size_t i = 0; i < plane; i++)
+            *dst++ = *src++ * scale + shift;
+    }
+}
+
+/* The centre of the decoded picture. */
+static void crop(const tsr_run *r, const uint8_t *src)
+{
+    const tsr_settings *s = &r->set;
+    int32_t top = (s->net_height - s->height) / 2, left = (s->net_width - s->width) / 2;
+    uint8_t *dst = tsr_run_state(r, r->state.rgb); // [height,width,3]
+    size_t bytes = 3 * (size_t)s->width;
+
+    src += 3 * ((size_t)top * (size_t)s->net_width + (size_t)left);
+    for (int32_t y = 0; y < s->height; y++)
+        memcpy(dst + (size_t)y * bytes, src + (size_t)y * 3 * (size_t)s->net_width, bytes);
+}
+
+static tsr_status decode_once(tsr_run *r, int32_t i, bool *finite)
+{
+    tsr_program *p = &r->nets.vae[i].program;
+
+    TSR_TRY(tsr_net_load(r, &r->nets.vae[i], TSR_RUN_DECODE));
+    fill_latents(r, tsr_program_data(p, r->nets.vae_in[i]));
+    TSR_TRY(tsr_program_run_prologue(p));
+    TSR_TRY(tsr_program_run_step(p, 0));
+    *finite = tsr_program_finite(p, r->nets.vae_image[i]);
+    return TSR_OK;
+}
+
+tsr_status tsr_decode_run(tsr_run *r)
+{
+    double start = tsr_now();
+    bool finite = false;
+    int32_t used = 0;
+    const char *layer;
+
+    TSR_TRY(tsr_run_progress(r, TSR_PHASE_DECODE, 0, 1, 0));
+    TSR_TRY(decode_once(r, 0, &finite));
+    if (!finite && r->nets.n_vae > 1) {
+        TSR_WARN(&r->ctx->log,
+                 "the decoder overflowed in half precision; decoding again in float32");
+        used = 1;
+        TSR_TRY(decode_once(r, 1, &finite));
+    }
+    if (!finite) {
+        layer = tsr_program_find_overflow(&r->nets.vae[used].program, true, 0);
+        TSR_FAIL(&r->ctx->err, TSR_E_MODEL, "the decoder overflowed at %s",
+                 layer ? layer : "its input");
+    }
+    crop(r, tsr_program_data(&r->nets.vae[used].program, r->nets.vae_out[used]));
+    r->phases[TSR_RUN_DECODE].seconds += tsr_now() - start;
+    return tsr_run_progress(r, TSR_PHASE_DECODE, 1, 1, tsr_now() - start);
+}

@@ -1,0 +1,209 @@
+/* pipeline_internal.h -- the objects behind tessera.h, private to this folder.
+ *
+ * A run has three networks to execute, in this order: text encoders, UNet, VAE decoder. Each is a
+ * tsr_net: a tape, its program (plan), and its tensor source. All are recorded and planned before
+ * the first step; all live in one arena, one after the other, behind the state that outlives them:
+ *
+ *     arena:  | state: context, latents, noise, sampler history, picture | the running net |
+ */
+#ifndef TSR_PIPELINE_PIPELINE_INTERNAL_H
+#define TSR_PIPELINE_PIPELINE_INTERNAL_H
+
+#include "base/log.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/text_util.h"
+#include "kernels/program.h"
+#include "model/component.h"
+#include "model/config.h"
+#include "scheduler/scheduler.h"
+#include "text/clip.h"
+#include "text/tokenizer.h"
+#include "unet/unet.h"
+#include "vae/vae.h"
+
+#ifndef TSR_SANITIZED
+#define TSR_SANITIZED                                                                              \
+    0 /* 1 in sanitizer builds, whose shadow memory breaks every memory figure                     \
+       */
+#endif
+
+enum { TSR_MAX_ENCODERS = 2, TSR_MAX_PHASES = 4, TSR_MAX_SIZE = 16384, TSR_MAX_STEPS = 1000 };
+
+struct tsr_context {
+    tsr_err err;
+    tsr_log log;
+    tsr_pool *pool;
+    const tsr_backend *backend;
+};
+
+struct tsr_model {
+    tsr_context *ctx;
+    char *path;
+    tsr_model_index index;
+    tsr_unet_config unet_cfg;
+    tsr_vae_config vae_cfg;
+    tsr_clip_config clip_cfg[TSR_MAX_ENCODERS];
+    int32_t n_encoders;
+    tsr_component unet, vae, clip[TSR_MAX_ENCODERS];
+    tsr_tokenizer *tokenizer[TSR_MAX_ENCODERS];
+    char *scheduler_json;
+};
+
+/* Everything that a run was asked for, resolved: nothing below asks "was it given?" again. */
+typedef struct tsr_settings {
+    char *prompt[TSR_MAX_ENCODERS], *negative[TSR_MAX_ENCODERS]; /* owned */
+    bool negative_given, prompt_2_given, negative_2_given;
+    bool zero_negative;            /* SDXL without a negative prompt: zeros, not an empty prompt */
+    bool cfg;                      /* classifier-free guidance: two entries a step */
+    int32_t width, height;         /* of the picture */
+    int32_t net_width, net_height; /* multiples of the VAE's factor */
+    int32_t latent_c, latent_h, latent_w;
+    int32_t entries;              /* of a UNet call: 2 with guidance */
+    int32_t context_s, context_d; /* tokens and width of the prompt's embedding */
+    int32_t pooled_d;             /* width of the pooled embedding; 0: none (not SDXL) */
+    int32_t steps, n_pictures, clip_skip;
+    float guidance, guidance_rescale, eta;
+    uint64_t seed;
+    tsr_rng_kind rng;
+    tsr_dtype dtype, vae_dtype;
+    int32_t original[2], crop[2], target[2]; /* h, w as the network takes them */
+    tsr_sched_config *sched_cfg;
+    size_t budget_bytes;
+    bool budget_given, strict;
+} tsr_settings;
+
+/* A recorded and planned network. */
+typedef struct tsr_net {
+    tsr_tape tape;
+    tsr_program program;
+    bool made, loaded;
+} tsr_net;
+
+/* One text encoder at one depth; run once for each prompt. */
+typedef struct tsr_text_net {
+    tsr_net net;
+    tsr_clip_io io;
+    int32_t encoder, skip;
+} tsr_text_net;
+
+/* Every network of a run at one size. */
+typedef struct tsr_nets {
+    tsr_text_net
+        text[2 * TSR_MAX_ENCODERS]; /* prompt's, then the negative's where its depth differs */
+    int32_t n_text;
+    tsr_net unet;
+    tsr_unet_io unet_io;
+    tsr_net vae[2]; /* [0] as asked for; [1] float32, when [0] is half and may overflow */
+    tsr_val vae_in[2], vae_image[2],
+        vae_out[2]; /* latents; [1,H,W,3] before and after rounding to u8 */
+    int32_t n_vae;
+    int32_t n_calls; /* model calls a picture */
+} tsr_nets;
+
+/* What outlives a network, as offsets from the arena's base. */
+typedef struct tsr_state {
+    size_t context, pooled;        /* [entries,S,D], [entries,P] in the UNet's dtype */
+    size_t latents, noise, guided; /* f32 [C,h,w] each */
+    size_t rgb;                    /* u8 [height,width,3] */
+    size_t row;                    /* f32 [widest text encoder] */
+    size_t bytes;
+} tsr_state;
+
+struct tsr_run {
+    tsr_context *ctx;
+    tsr_model *model;
+    tsr_settings set;
+    tsr_nets nets;
+    tsr_state state;
+    tsr_arena arena;
+    tsr_sched *sched;
+    tsr_rng rng;
+    float *start_noise;                /* given by the caller, [n_pictures,C,h,w]; or NULL */
+    int32_t *ids[2][TSR_MAX_ENCODERS]; /* [negative, prompt]: token ids, padded and cut, context_s
+                                          each */
+    tsr_progress_fn progress;
+    void *progress_user;
+    int32_t next_picture;
+    bool text_done;
+    /* memory: what was promised and what was measured */
+    size_t base_bytes, predicted_peak, measured_peak, minimum_budget, fastest_budget;
+    bool keep_network; /* the arena stays resident while the picture is encoded */
+    tsr_phase_info phases[TSR_MAX_PHASES];
+    uint64_t model_hash, plan_hash;
+    char model_hash_text[20], plan_hash_text[20];
+    bool plan_only;
+    double seconds_total, denoise_seconds;
+    int32_t denoise_calls;
+    uint64_t bytes_read, allocations;
+    tsr_buf record, parameters; /* reserved when the run is made */
+};
+
+enum { TSR_RUN_TEXT, TSR_RUN_DENOISE, TSR_RUN_DECODE, TSR_RUN_IMAGE }; /* indices of phases[] */
+
+/* settings.c */
+tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_model *m,
+                                const tsr_run_desc *d);
+void tsr_settings_free(tsr_settings *s);
+const char *tsr_dtype_precision(tsr_dtype d); /* "fp16" */
+
+/* prompts.c: the token ids of every prompt, padded; warns with the words that were cut. */
+tsr_status tsr_prompts_tokenize(tsr_run *r);
+
+/* nets.c */
+tsr_status tsr_nets_make(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
+                         int32_t n_calls);
+void tsr_nets_free(tsr_nets *n);
+void tsr_nets_unload(tsr_nets *n);        /* no network's weights are in the arena */
+size_t tsr_nets_bytes(const tsr_nets *n); /* arena bytes of the largest network */
+/* Lays out the state of a run at the given size. */
+void tsr_state_layout(tsr_state *st, const tsr_model *m, const tsr_settings *s);
+size_t tsr_latent_count(const tsr_settings *s); /* elements of one latent */
+/* Binds a network behind the state and reads its weights, unless it is there already. */
+tsr_status tsr_net_load(tsr_run *r, tsr_net *net, int32_t phase);
+
+/* phases */
+tsr_status tsr_text_run(tsr_run *r);                     /* text_phase.c */
+tsr_status tsr_denoise_run(tsr_run *r, int32_t picture); /* denoise.c */
+tsr_status tsr_decode_run(tsr_run *r);                   /* decode.c */
+void *tsr_run_state(const tsr_run *r, size_t offset);
+tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n_steps,
+                            double seconds);
+double tsr_now(void); /* seconds, monotonic */
+
+/* guidance.c: out = guided prediction of n values from the two halves (classifier-free guidance,
+ * and the rescaling of "Common Diffusion Noise Schedules and Sample Steps are Flawed",
+ * section 3.4). */
+void tsr_guidance(float *out, const float *uncond, const float *cond, size_t n, float scale,
+                  float rescale);
+
+/* memory_plan.c */
+tsr_status tsr_run_plan_memory(tsr_run *r); /* predicted bytes; refuses what does not fit */
+void tsr_run_measure(tsr_run *r, int32_t phase);
+void tsr_run_release_network(tsr_run *r);
+tsr_status tsr_run_check_budget(tsr_run *r); /* measured above the budget: TSR_E_INTERNAL */
+/* The largest size of the same aspect that fits the budget; 0 when none does. */
+tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height);
+
+/* record.c */
+tsr_status tsr_record_reserve(tsr_run *r);
+void tsr_record_write(tsr_run *r, int32_t picture);
+
+/* model.c: opening part by part, for tsr_model_open and for the doctor (inspect.c), who goes on
+ * after a failure. */
+tsr_status tsr_model_new(tsr_context *ctx, const char *path,
+                         tsr_model **m); /* nothing opened yet */
+tsr_status tsr_model_open_encoder(tsr_model *m, int32_t e);
+tsr_status tsr_model_open_tokenizer(tsr_model *m, int32_t e);
+tsr_status tsr_model_open_unet(tsr_model *m);
+tsr_status tsr_model_open_vae(tsr_model *m);
+tsr_status tsr_model_open_scheduler(tsr_model *m);
+/* Each records one network at a small size: asks for every tensor that it needs. */
+tsr_status tsr_model_check_text(tsr_model *m, tsr_tape *t);
+tsr_status tsr_model_check_text_2(tsr_model *m, tsr_tape *t);
+tsr_status tsr_model_check_unet(tsr_model *m, tsr_tape *t);
+tsr_status tsr_model_check_decoder(tsr_model *m, tsr_tape *t);
+tsr_status tsr_model_check_encoder(tsr_model *m, tsr_tape *t);
+const char *tsr_model_family(const tsr_model *m);
+
+#endif

@@ -1,0 +1,123 @@
+/* report.c -- a run as numbers: for programs (tsr_run_get_info) and as JSON with the keys of
+ * cli.md. */
+#include "pipeline/pipeline_internal.h"
+
+#include <stdio.h>
+
+#include "memory/budget.h"
+
+void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
+{
+    const tsr_settings *s = &r->set;
+
+    *info = (tsr_run_info){
+        .width = s->width,
+        .height = s->height,
+        .frames = 1,
+        .steps = s->steps,
+        .n_pictures = s->n_pictures,
+        .seed = s->seed,
+        .guidance = s->guidance,
+        .scheduler = tsr_sched_config_name(s->sched_cfg),
+        .sigmas = tsr_sched_config_sigmas(s->sched_cfg),
+        .precision = tsr_dtype_precision(s->dtype),
+        .model_hash = r->model_hash_text,
+        .plan_hash = r->plan_hash_text,
+        .budget_bytes = s->budget_bytes,
+        .predicted_peak_bytes = r->predicted_peak,
+        .measured_peak_bytes = r->measured_peak,
+        .arena_bytes = r->state.bytes + tsr_nets_bytes(&r->nets),
+        .arena_high_water_bytes = r->arena.high_water,
+        .minimum_budget_bytes = r->minimum_budget,
+        .fastest_budget_bytes = r->fastest_budget,
+        .seconds_total = r->seconds_total,
+        .steps_per_second = r->denoise_seconds > 0 ? r->denoise_calls / r->denoise_seconds : 0,
+        .allocations_while_running = r->allocations,
+        .n_phases = TSR_MAX_PHASES,
+        .phases = r->phases,
+    };
+}
+
+static void write_phases(tsr_buf *b, const tsr_run *r, bool measured)
+{
+    tsr_buf_puts(b, "  \"phases\": [");
+    for (int32_t i = 0; i < TSR_MAX_PHASES; i++) {
+        const tsr_phase_info *p = &r->phases[i];
+        tsr_buf_printf(
+            b,
+            "%s\n    {\"name\": \"%s\", \"predicted_bytes\": %zu, \"weight_bytes\": %zu, "
+            "\"activation_bytes\": %zu, \"work_bytes\": %zu, \"state_bytes\": %zu, \"gflop\": %.3f",
+            i ? "," : "", p->name, p->predicted_bytes, p->weight_bytes, p->activation_bytes,
+            p->work_bytes, p->state_bytes, 1e-9 * p->flops);
+        if (measured)
+            tsr_buf_printf(b,
+                           ", \"measured_bytes\": %zu, \"seconds\": %.6f, "
+                           "\"seconds_waiting_for_weights\": %.6f",
+                           p->measured_bytes, p->seconds, p->seconds_waiting_for_weights);
+        tsr_buf_puts(b, "}");
+    }
+    tsr_buf_puts(b, "\n  ]");
+}
+
+static void write_head(tsr_buf *b, const tsr_run *r, const tsr_run_info *i)
+{
+    tsr_buf_printf(b, "{\n  \"width\": %d,\n  \"height\": %d,\n  \"frames\": %d,\n", i->width,
+                   i->height, i->frames);
+    tsr_buf_printf(b, "  \"seed\": %llu,\n  \"steps\": %d,\n", (unsigned long long)i->seed,
+                   i->steps);
+    tsr_buf_printf(b, "  \"scheduler\": \"%s\",\n  \"sigmas\": \"%s\",\n  \"guidance\": %.9g,\n",
+                   i->scheduler, i->sigmas, (double)i->guidance);
+    tsr_buf_printf(b,
+                   "  \"precision\": \"%s\",\n  \"backend\": \"%s\",\n  \"tier\": \"%s\",\n  "
+                   "\"threads\": %d,\n",
+                   i->precision, r->ctx->backend->name, r->ctx->backend->tier,
+                   tsr_pool_threads(r->ctx->pool));
+    if (r->plan_only)
+        tsr_buf_puts(
+            b, "  \"model_hash\": null,\n"); /* a hash of the content; a plan reads none of it */
+    else
+        tsr_buf_printf(b, "  \"model_hash\": \"%s\",\n", i->model_hash);
+    tsr_buf_printf(b, "  \"plan_hash\": \"%s\",\n  \"pictures\": %d,\n", i->plan_hash,
+                   i->n_pictures);
+    tsr_buf_printf(
+        b, "  \"budget_bytes\": %zu,\n  \"predicted_peak_bytes\": %zu,\n  \"arena_bytes\": %zu,\n",
+        i->budget_bytes, i->predicted_peak_bytes, i->arena_bytes);
+    tsr_buf_printf(b, "  \"minimum_budget_bytes\": %zu,\n  \"fastest_budget_bytes\": %zu,\n",
+                   i->minimum_budget_bytes, i->fastest_budget_bytes);
+    tsr_buf_puts(b, "  \"degradations\": [],\n");
+}
+
+tsr_status tsr_run_report(const tsr_run *run, bool measured, char **json)
+{
+    tsr_run *r = (tsr_run *)run; /* errors go to its context; the run itself does not change */
+    tsr_run_info i;
+    tsr_buf b = {0};
+    int32_t width = 0, height = 0;
+
+    tsr_run_get_info(r, &i);
+    write_head(&b, r, &i);
+    if (measured) {
+        tsr_buf_printf(&b,
+                       "  \"measured_peak_bytes\": %zu,\n  \"arena_high_water_bytes\": %zu,\n"
+                       "  \"allocations_while_running\": %llu,\n",
+                       tsr_mem_peak(), i.arena_high_water_bytes,
+                       (unsigned long long)i.allocations_while_running);
+        tsr_buf_printf(&b,
+                       "  \"seconds_total\": %.6f,\n  \"steps_per_second\": %.6f,\n  "
+                       "\"bytes_streamed\": %llu,\n",
+                       i.seconds_total, i.steps_per_second, (unsigned long long)i.bytes_streamed);
+    } else {
+        TSR_TRY(tsr_run_largest(r, &width, &height));
+        tsr_buf_printf(
+            &b, "  \"largest_width\": %d,\n  \"largest_height\": %d,\n  \"largest_frames\": 1,\n",
+            width, height);
+    }
+    write_phases(&b, r, measured);
+    tsr_buf_puts(&b, "\n}\n");
+    if (!tsr_buf_ok(&b)) {
+        tsr_buf_free(&b);
+        TSR_FAIL(&r->ctx->err, TSR_E_OOM, "no memory for the report");
+    }
+    *json = b.data;
+    return TSR_OK;
+}

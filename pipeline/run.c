@@ -1,0 +1,227 @@
+/* run.c -- a run from its descriptor to its pictures.
+ *
+ *     make: resolve, tokenize, sampler, record and plan every network, check the budget, reserve
+ *     next: text (once) -> denoise -> decode -> record, one picture a call, no allocation */
+#include "pipeline/pipeline_internal.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/num.h"
+#include "memory/budget.h"
+
+double tsr_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void *tsr_run_state(const tsr_run *r, size_t offset)
+{
+    return r->arena.base + offset;
+}
+
+tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n_steps,
+                            double seconds)
+{
+    tsr_progress p = {
+        .phase = phase,
+        .step = step,
+        .n_steps = n_steps,
+        .picture = r->next_picture,
+        .n_pictures = r->set.n_pictures,
+        .seconds = seconds,
+    };
+
+    if (!r->progress)
+        return TSR_OK;
+    p.resident_bytes = tsr_mem_resident();
+    p.peak_bytes = tsr_mem_peak();
+    if (!r->progress(r->progress_user, &p))
+        TSR_FAIL(&r->ctx->err, TSR_E_CANCELLED, "stopped on request");
+    return TSR_OK;
+}
+
+/* The caller's start noise, checked and copied. */
+static tsr_status copy_latents(tsr_run *r, const tsr_run_desc *d)
+{
+    const tsr_settings *s = &r->set;
+    const int32_t *shape = d->latents_shape;
+    size_t bytes = (size_t)s->n_pictures * tsr_latent_count(s) * sizeof(float);
+
+    if (!d->latents)
+        return TSR_OK;
+    if (shape[0] != s->n_pictures || shape[1] != s->latent_c || shape[2] != s->latent_h ||
+        shape[3] != s->latent_w)
+        TSR_FAIL(&r->ctx->err, TSR_E_USAGE,
+                 "the start noise is [%d,%d,%d,%d]; %d picture%s of %dx%d need%s [%d,%d,%d,%d]",
+                 shape[0], shape[1], shape[2], shape[3], s->n_pictures,
+                 s->n_pictures == 1 ? "" : "s", s->width, s->height, s->n_pictures == 1 ? "s" : "",
+                 s->n_pictures, s->latent_c, s->latent_h, s->latent_w);
+    r->start_noise = tsr_malloc(bytes);
+    if (!r->start_noise)
+        TSR_FAIL(&r->ctx->err, TSR_E_OOM, "no memory for the start noise");
+    memcpy(r->start_noise, d->latents, bytes);
+    return TSR_OK;
+}
+
+/* FNV over the parts' own hashes. Reads samples of the data, so a plan leaves it out. */
+static tsr_status hash_model(tsr_run *r)
+{
+    tsr_model *m = r->model;
+    tsr_err *err = &r->ctx->err;
+
+    r->model_hash = TSR_FNV_SEED;
+    for (int32_t e = 0; e < m->n_encoders; e++)
+        TSR_TRY(tsr_component_hash(&m->clip[e], &r->model_hash, err));
+    TSR_TRY(tsr_component_hash(&m->unet, &r->model_hash, err));
+    TSR_TRY(tsr_component_hash(&m->vae, &r->model_hash, err));
+    snprintf(r->model_hash_text, sizeof r->model_hash_text, "%016llx",
+             (unsigned long long)r->model_hash);
+    return TSR_OK;
+}
+
+static void hash_plan(tsr_run *r)
+{
+    const tsr_nets *n = &r->nets;
+    uint64_t h = TSR_FNV_SEED;
+
+    for (int32_t i = 0; i < n->n_text; i++)
+        h = tsr_fnv1a64(&n->text[i].net.program.hash, sizeof(uint64_t), h);
+    h = tsr_fnv1a64(&n->unet.program.hash, sizeof(uint64_t), h);
+    for (int32_t i = 0; i < n->n_vae; i++)
+        h = tsr_fnv1a64(&n->vae[i].program.hash, sizeof(uint64_t), h);
+    r->plan_hash = tsr_fnv1a64(&r->state.bytes, sizeof r->state.bytes, h);
+    snprintf(r->plan_hash_text, sizeof r->plan_hash_text, "%016llx",
+             (unsigned long long)r->plan_hash);
+}
+
+/* The arena. A machine that has not got it says so here, not by killing the process at step 20. */
+static tsr_status reserve(tsr_run *r)
+{
+    size_t bytes = r->state.bytes + tsr_nets_bytes(&r->nets), free_bytes = tsr_mem_available();
+    char need[32], have[32];
+
+    if (free_bytes > 0 && bytes > free_bytes)
+        TSR_FAIL(&r->ctx->err, TSR_E_OOM,
+                 "the run needs %s of memory and only %s are free; close something, or give a "
+                 "smaller --budget",
+                 tsr_bytes_text(bytes, need, sizeof need),
+                 tsr_bytes_text(free_bytes, have, sizeof have));
+    return tsr_arena_make(&r->arena, bytes, &r->ctx->err);
+}
+
+static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
+{
+    tsr_context *ctx = r->ctx;
+
+    TSR_TRY(tsr_settings_resolve(&r->set, ctx, r->model, d));
+    TSR_TRY(copy_latents(r, d));
+    TSR_TRY(tsr_prompts_tokenize(r));
+    TSR_TRY(tsr_sched_make(&r->sched, r->set.sched_cfg, r->set.steps, tsr_latent_count(&r->set),
+                           NULL, &ctx->err));
+    TSR_TRY(tsr_nets_make(&r->nets, ctx, r->model, &r->set, tsr_sched_n_calls(r->sched)));
+    tsr_state_layout(&r->state, r->model, &r->set);
+    hash_plan(r);
+    if (!d->plan_only)
+        TSR_TRY(hash_model(r));
+    TSR_TRY(tsr_record_reserve(r));
+    malloc_trim(0); /* what loading and planning gave back is not held against the budget */
+    TSR_TRY(tsr_run_plan_memory(r));
+    if (d->plan_only)
+        return TSR_OK;
+    return reserve(r);
+}
+
+tsr_status tsr_run_make(tsr_context *ctx, tsr_model *model, const tsr_run_desc *desc, tsr_run **out)
+{
+    tsr_run *r;
+    tsr_status st;
+
+    tsr_err_clear(&ctx->err);
+    r = tsr_calloc(1, sizeof *r);
+    if (!r)
+        TSR_FAIL(&ctx->err, TSR_E_OOM, "no memory for a run");
+    r->ctx = ctx;
+    r->model = model;
+    r->progress = desc->progress;
+    r->progress_user = desc->progress_user;
+    r->plan_only = desc->plan_only;
+    st = run_fill(r, desc);
+    if (st != TSR_OK) {
+        tsr_run_free(r);
+        return st;
+    }
+    *out = r;
+    return TSR_OK;
+}
+
+void tsr_run_free(tsr_run *r)
+{
+    if (!r)
+        return;
+    tsr_nets_free(&r->nets);
+    tsr_sched_free(r->sched);
+    tsr_settings_free(&r->set);
+    tsr_arena_free(&r->arena);
+    for (int32_t e = 0; e < TSR_MAX_ENCODERS; e++) {
+        tsr_free(r->ids[0][e]);
+        tsr_free(r->ids[1][e]);
+    }
+    tsr_free(r->start_noise);
+    tsr_buf_free(&r->record);
+    tsr_buf_free(&r->parameters);
+    tsr_free(r);
+}
+
+/* One picture; each phase is measured when it is over. */
+static tsr_status make_picture(tsr_run *r, int32_t picture)
+{
+    if (!r->text_done) {
+        TSR_TRY(tsr_text_run(r));
+        tsr_run_measure(r, TSR_RUN_TEXT);
+        r->text_done = true;
+    }
+    TSR_TRY(tsr_denoise_run(r, picture));
+    tsr_run_measure(r, TSR_RUN_DENOISE);
+    TSR_TRY(tsr_decode_run(r));
+    tsr_run_measure(r, TSR_RUN_DECODE);
+    tsr_run_release_network(r);
+    return TSR_OK;
+}
+
+tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
+{
+    const tsr_settings *s = &r->set;
+    uint64_t allocations = tsr_alloc_count();
+    double start = tsr_now();
+    int32_t i = r->next_picture;
+
+    tsr_err_clear(&r->ctx->err);
+    if (r->plan_only)
+        TSR_FAIL(&r->ctx->err, TSR_E_USAGE, "this run was only planned");
+    if (i >= s->n_pictures)
+        TSR_FAIL(&r->ctx->err, TSR_E_USAGE, "all %d pictures of this run are made", s->n_pictures);
+    TSR_TRY(make_picture(r, i));
+    r->next_picture++;
+    r->seconds_total += tsr_now() - start;
+    r->allocations += tsr_alloc_count() - allocations;
+    tsr_record_write(r, i);
+    *pic = (tsr_picture){
+        .index = i,
+        .seed = s->seed + (uint64_t)i,
+        .width = s->width,
+        .height = s->height,
+        .rgb = tsr_run_state(r, r->state.rgb),
+        .latents = tsr_run_state(r, r->state.latents),
+        .latents_shape = {s->latent_c, s->latent_h, s->latent_w},
+        .parameters = r->parameters.data,
+        .record = r->record.data,
+    };
+    return tsr_run_check_budget(r);
+}

@@ -516,6 +516,18 @@ static double best_seconds(const check *c, placed *p, tsr_pool *pool)
     return best;
 }
 
+/* What the op reads and writes, once each. */
+static double moved_bytes(const placed *p)
+{
+    double sum = (double)p->out.bytes;
+
+    for (int32_t k = 0; k < 4; k++)
+        sum += (double)p->in[k].bytes;
+    for (int32_t k = 0; k < 2; k++)
+        sum += (double)p->w[k].bytes;
+    return sum;
+}
+
 void check_bench(check *c)
 {
     int32_t counts[2] = {1, tsr_cpu_count()};
@@ -533,8 +545,8 @@ void check_bench(check *c)
             if (tsr_pool_make(&pool, counts[i], &c->err) != TSR_OK)
                 break;
             s = best_seconds(c, &p, pool);
-            printf("%-44s %-10s %d threads %9.2f ms %8.1f GFLOP/s\n", c->label, b->tier, counts[i],
-                   s * 1e3, flops / s * 1e-9);
+            printf("%-44s %-10s %d threads %9.2f ms %8.1f GFLOP/s %6.2f GB/s\n", c->label, b->tier,
+                   counts[i], s * 1e3, flops / s * 1e-9, moved_bytes(&p) / s * 1e-9);
             tsr_pool_free(pool);
         }
         unplace(&p);

@@ -67,7 +67,7 @@ void check_all(check *c, check_reference reference, check_limits limits);
 float *check_portable_output(check *c);
 
 bool check_bench_asked(int argc, char **argv);
-/* Prints ms and GFLOP/s for every tier, on one thread and on all. Frees the check. */
+/* Prints ms, GFLOP/s and GB/s for every tier, on one thread and on all. Frees the check. */
 void check_bench(check *c);
 
 #endif

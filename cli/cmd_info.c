@@ -73,8 +73,10 @@ static void put_value(tsr_buf *out, const cJSON *item)
 
 static void put_member(tsr_buf *out, const cJSON *item)
 {
-    put_label(out, item->string, LABEL_WIDTH);
-    if (cJSON_IsArray(item) && item->child) {
+    bool list = cJSON_IsArray(item) && item->child;
+
+    put_label(out, item->string, list ? 0 : LABEL_WIDTH);
+    if (list) {
         for (const cJSON *c = item->child; c; c = c->next) {
             tsr_buf_puts(out, "\n  - ");
             put_value(out, c);

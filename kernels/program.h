@@ -55,7 +55,9 @@ double tsr_program_flops(const tsr_program *p, bool loop); /* of one run of a se
 
 /* Says where in the arena it lives. Values' content is undefined afterwards. */
 void tsr_program_bind(tsr_program *p, tsr_arena *arena, size_t base);
-/* Reads and packs every weight, panel by panel through the staging place. TSR_E_IO, TSR_E_MODEL. */
+/* Reads and packs every weight, panel by panel through the staging place. TSR_E_IO, TSR_E_MODEL.
+ * Staging lies where values will be: inputs are filled afterwards. Those that only the prologue
+ * uses are gone after it, those that the loop uses stay. */
 tsr_status tsr_program_load(tsr_program *p);
 /* Address of a value (inputs to fill, outputs to read). */
 void *tsr_program_data(const tsr_program *p, tsr_val v);

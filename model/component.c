@@ -219,7 +219,8 @@ static tsr_status choose_dtype(tsr_component *c, int32_t i, tsr_weight_kind kind
 {
     bool fits = true;
 
-    if (kind == TSR_WEIGHT_MATRIX && tape == TSR_F16 && i >= 0 && c->tensors[i]->dtype != TSR_F16)
+    if (kind == TSR_WEIGHT_MATRIX && tape == TSR_F16 && i >= 0 && c->tensors[i]->dtype != TSR_F16 &&
+        !c->headers_only)
         TSR_TRY(tsr_component_fits_half(c, i, &fits));
     *dtype = kind == TSR_WEIGHT_VECTOR || !fits ? TSR_F32 : tape;
     return TSR_OK;

@@ -25,6 +25,7 @@ typedef struct tsr_component {
     uint8_t *scanned; /* [n_tensors] what tsr_component_fits_half found: 0 not scanned */
     int32_t n_tensors;
     const char *prefix; /* "text_model.", which names may have or lack; NULL: none such */
+    bool headers_only;  /* a plan: no data is read, tensors are taken to fit half precision */
     /* collecting mode (gen info): problems are listed and recording goes on */
     tsr_buf *problems; /* NULL: a problem is an error */
     int32_t n_problems;

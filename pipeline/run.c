@@ -116,10 +116,19 @@ static tsr_status reserve(tsr_run *r)
     return tsr_arena_make(&r->arena, bytes, &r->ctx->err);
 }
 
+/* A plan reads no tensor data, so it cannot see whether a float32 tensor is too large for half. */
+static void plan_from_headers(tsr_model *m, bool headers_only)
+{
+    for (int32_t e = 0; e < m->n_encoders; e++)
+        m->clip[e].headers_only = headers_only;
+    m->unet.headers_only = m->vae.headers_only = headers_only;
+}
+
 static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
 {
     tsr_context *ctx = r->ctx;
 
+    plan_from_headers(r->model, d->plan_only);
     TSR_TRY(tsr_settings_resolve(&r->set, ctx, r->model, d));
     TSR_TRY(copy_latents(r, d));
     TSR_TRY(tsr_prompts_tokenize(r));

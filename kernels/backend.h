@@ -19,19 +19,33 @@ typedef struct tsr_tensor {
     size_t row_stride;   /* bytes from row to row: w * c * size */
 } tsr_tensor;
 
-/* Which part of an op's output to compute. A whole op is entries 0..N, rows 0..H. */
+/* Which part of an op's output to compute. A whole op is entries 0..N, rows 0..H, channels 0..Co.
+ */
 typedef struct tsr_window {
     int32_t n0, n1; /* entries */
     int32_t h0, h1; /* output rows */
+    int32_t c0, c1; /* output channels of a conv or linear: c0 a multiple of panel_channels, c1 too,
+                       but at Co. Both 0: all of them, and the only choice for other ops */
 } tsr_window;
 
 /* One op, placed: everything that a kernel needs. */
 typedef struct tsr_call {
     const tsr_op *op;
-    tsr_tensor out, in[4];   /* data NULL where there is no operand */
-    const void *w[2];        /* packed weight / vector, NULL where there is none */
+    tsr_tensor out, in[4]; /* data NULL where there is no operand */
+    const void *w[2]; /* packed weight / vector, NULL where there is none. Of a matrix: the panels
+                         from the window's c0 on (vectors are always whole) */
     const tsr_weight *wd[2]; /* their descriptions */
     tsr_window window;
+    /* group_norm: per-row partial sums of the whole image, filled by norm_stats over every row
+     * before the first window is applied; NULL: the kernel computes them itself, with the same
+     * bits. */
+    void *stats;
+    /* attention over keys and values that come in blocks: tokens [kv0, kv1) are in in[1], in[2]
+     * (row0, n_rows say which rows are held); `carry` keeps maximum, sum and accumulator of every
+     * query of the window between calls; the first block starts it (kv0 == 0), the last one (kv1 ==
+     * T) writes the output. carry NULL: one call over all tokens. kv0 is a multiple of kv_block. */
+    void *carry;
+    int32_t kv0, kv1;
     void *work; /* 64-byte aligned scratch of work_bytes */
     size_t work_bytes;
     tsr_pool *pool;
@@ -49,6 +63,18 @@ struct tsr_backend {
      * `w`, given as float32 in file order, into the whole packed weight at dst. */
     void (*pack)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, const float *rows,
                  int32_t row0, int32_t n_rows, void *dst);
+    /* Where output channel c (a multiple of panel_channels, or Co) begins in the packed matrix:
+     * pieces of channels can be packed and streamed on their own. For geglu a channel stands for
+     * its two rows. */
+    size_t (*packed_offset)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, int32_t c);
+    int32_t (*panel_channels)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w);
+    /* group_norm: bytes of `stats`, and filling it for the window's rows. */
+    size_t (*stats_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
+    void (*norm_stats)(const tsr_backend *b, const tsr_call *call);
+    /* attention: tokens a key/value block has, and bytes of `carry` for a window of queries. */
+    int32_t (*kv_block)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
+    size_t (*carry_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
+                          const tsr_window *window);
     /* Scratch for one window of the op, all threads together. */
     size_t (*work_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
                          const tsr_window *window, int32_t n_threads);

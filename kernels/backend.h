@@ -60,12 +60,15 @@ struct tsr_backend {
     /* Output channels a panel of `w` has; packing goes panel by panel. 1 for vectors. */
     int32_t (*panel_rows)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w);
     /* Packs rows [row0, row0+n_rows) (row0 a multiple of panel_rows; n_rows too, but at the end) of
-     * `w`, given as float32 in file order, into the whole packed weight at dst. */
+     * `w`, given as float32 in file order, into the piece at dst, whose first channel is c0 (a
+     * multiple of panel_channels); 0 when dst is the whole packed weight. A piece has no other
+     * rows than its channels' (geglu: c0 .. c1 and Co + c0 .. Co + c1), packed in any order. */
     void (*pack)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, const float *rows,
-                 int32_t row0, int32_t n_rows, void *dst);
-    /* Where output channel c (a multiple of panel_channels, or Co) begins in the packed matrix:
-     * pieces of channels can be packed and streamed on their own. For geglu a channel stands for
-     * its two rows. */
+                 int32_t row0, int32_t n_rows, int32_t c0, void *dst);
+    /* Where output channel c (a multiple of panel_channels, or Co) begins in the packed matrix: the
+     * piece of channels [c0, c1) has the bytes from packed_offset(c0) to packed_offset(c1) and can
+     * be packed and streamed on its own. For geglu a channel stands for its two rows. Of a vector:
+     * its elements' places; panel_channels is 1. */
     size_t (*packed_offset)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, int32_t c);
     int32_t (*panel_channels)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w);
     /* group_norm: bytes of `stats`, and filling it for the window's rows. */

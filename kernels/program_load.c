@@ -57,7 +57,7 @@ static void pack_rows(void *arg, int32_t task, int32_t thread)
                    job->w->file_dtype, count);
     if (largest_magnitude(job->rows + skip, count) >= limit)
         atomic_store_explicit(&job->broken, true, memory_order_relaxed);
-    b->pack(b, job->op, job->w, job->rows + skip, job->row0 + row, n, job->packed);
+    b->pack(b, job->op, job->w, job->rows + skip, job->row0 + row, n, 0, job->packed);
 }
 
 /* One read and its packing. */

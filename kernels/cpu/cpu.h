@@ -28,10 +28,13 @@ struct tsr_cpu_table {
     /* packing of matrix weights, conv and linear alike (see tsr_backend) */
     size_t (*packed_bytes)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w);
     int32_t (*panel_rows)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w);
+    int32_t (*panel_channels)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w);
+    size_t (*packed_offset)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w,
+                            int32_t c);
     /* Any row range: rows are scattered one by one; the padding of the last panel is zeroed with
      * its last row. For geglu row r belongs to half r / Co. */
     void (*pack)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w, const float *rows,
-                 int32_t row0, int32_t n_rows, void *dst);
+                 int32_t row0, int32_t n_rows, int32_t c0, void *dst);
     bool (*all_finite)(const tsr_tensor *x, tsr_pool *pool);
 };
 

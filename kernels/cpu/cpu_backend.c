@@ -49,16 +49,33 @@ static int32_t panel_rows(const tsr_backend *b, const tsr_op *op, const tsr_weig
     return w->kind == TSR_WEIGHT_VECTOR ? 1 : t->panel_rows(t, op, w);
 }
 
+static int32_t panel_channels(const tsr_backend *b, const tsr_op *op, const tsr_weight *w)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return w->kind == TSR_WEIGHT_VECTOR ? 1 : t->panel_channels(t, op, w);
+}
+
+static size_t packed_offset(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, int32_t c)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    if (w->kind == TSR_WEIGHT_VECTOR)
+        return (size_t)c * vector_row(w) * sizeof(float);
+    return t->packed_offset(t, op, w, c);
+}
+
 static void pack(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, const float *rows,
-                 int32_t row0, int32_t n_rows, void *dst)
+                 int32_t row0, int32_t n_rows, int32_t c0, void *dst)
 {
     const tsr_cpu_table *t = b->impl;
     size_t row = vector_row(w);
 
     if (w->kind == TSR_WEIGHT_VECTOR)
-        memcpy((float *)dst + (size_t)row0 * row, rows, (size_t)n_rows * row * sizeof(float));
+        memcpy((float *)dst + (size_t)(row0 - c0) * row, rows,
+               (size_t)n_rows * row * sizeof(float));
     else
-        t->pack(t, op, w, rows, row0, n_rows, dst);
+        t->pack(t, op, w, rows, row0, n_rows, c0, dst);
 }
 
 static size_t work_bytes(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op,
@@ -117,6 +134,8 @@ static void fill_tiers(void)
                                    .packed_bytes = packed_bytes,
                                    .panel_rows = panel_rows,
                                    .pack = pack,
+                                   .packed_offset = packed_offset,
+                                   .panel_channels = panel_channels,
                                    .work_bytes = work_bytes,
                                    .run = run,
                                    .all_finite = all_finite,

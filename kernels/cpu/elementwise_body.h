@@ -74,7 +74,7 @@ static void finite_task(void *arg, int32_t task, int32_t thread)
 static bool all_finite(const tsr_tensor *x, tsr_pool *pool)
 {
     finite_scan f = {.x = x,
-                     .window = {0, x->n, x->row0, x->row0 + x->n_rows},
+                     .window = {.n1 = x->n, .h0 = x->row0, .h1 = x->row0 + x->n_rows},
                      .step = tsr_max_i32(1, ELEMENTS_TASK / x->c)};
 
     if (x->dtype != TSR_F16 && x->dtype != TSR_F32)

@@ -17,7 +17,12 @@
  * result depends on neither windows, threads, batch nor on where task borders fall: those may be
  * chosen freely. Accumulation f32; storage f16 or f32 each for inputs, weight, residual, output.
  *
- * Scratch a thread: A 153 KiB, B 16 KiB (32 with 16 lanes), sums at most 360 KiB. */
+ *
+ * A window of channels is a range of panels, whose weights may be a piece of their own. The output
+ * may take the residual's place: an element is read by the task that writes it, just before.
+ *
+ * Scratch a thread: A 153 KiB, B 16 KiB (32 with 16 lanes), sums at most 360 KiB; A and sums shrink
+ * with the rows of a window under BLOCK_M, sums with its channels too. */
 #ifndef TSR_KERNELS_CPU_GEMM_BODY_H
 #define TSR_KERNELS_CPU_GEMM_BODY_H
 
@@ -25,6 +30,7 @@
 
 #include "base/num.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/span.h"
 
 enum {
     BLOCK_M = 144,        /* rows: many enough that converting weights is 2 % of the work */
@@ -42,9 +48,11 @@ typedef struct gemm {
     int32_t in_h, in_w, up_h, up_w; /* up: as the taps see the input */
     pack_shape w;
     int32_t k, block_k;
+    int32_t panel0, n_panels; /* of the window's channels */
     int32_t n_rows, entry_rows, block_m, n_blocks_m;
     int32_t group_panels, n_groups;
     tsr_act pre, act;
+    int32_t room_m;                     /* rows that the scratch has room for */
     size_t b_at, sums_at, thread_bytes; /* a thread's scratch: A at 0 */
 } gemm;
 
@@ -126,7 +134,8 @@ static void gemm_gather(const gemm *g, const gemm_rows *rows, int32_t k0, int32_
         memset(a + (size_t)i * A_ROW, 0, (size_t)(k1 - k0) * sizeof *a);
 }
 
-/* Pass 2: block k0 .. k1 of one panel, as f32; f32 weights are used where they are. */
+/* Pass 2: block k0 .. k1 of the window's panel `panel`, as f32; f32 weights are used where they
+ * are. */
 static const float *gemm_panel(const gemm *g, int32_t panel, int32_t k0, int32_t k1, float *b)
 {
     const char *src = (const char *)g->call->w[0] + (size_t)panel * g->w.panel_bytes +
@@ -184,7 +193,7 @@ static void gemm_end(const gemm *g, const gemm_rows *rows, int32_t co, const flo
 
 static void gemm_panel_end(const gemm *g, const gemm_rows *rows, int32_t panel, const float *sums)
 {
-    int32_t co = panel * g->w.panel_co;
+    int32_t co = (g->panel0 + panel) * g->w.panel_co;
 
     if (g->w.geglu) {
         gemm_end(g, rows, co, sums, sums + VEC_N);
@@ -203,7 +212,7 @@ static void gemm_task(void *arg, int32_t task, int32_t thread)
     float *a = (float *)(void *)scratch, *b = (float *)(void *)(scratch + g->b_at),
           *sums = (float *)(void *)(scratch + g->sums_at);
     int32_t p0 = task / g->n_blocks_m * g->group_panels,
-            p1 = tsr_min_i32(p0 + g->group_panels, g->w.n_panels);
+            p1 = tsr_min_i32(p0 + g->group_panels, g->n_panels);
     gemm_rows rows;
 
     gemm_rows_set(g, task % g->n_blocks_m * g->block_m, &rows);
@@ -212,9 +221,9 @@ static void gemm_task(void *arg, int32_t task, int32_t thread)
 
         gemm_gather(g, &rows, k0, k1, a);
         for (int32_t p = p0; p < p1; p++) {
-            float *panel_sums = sums + (size_t)(p - p0) * BLOCK_M * TILE_N;
+            float *panel_sums = sums + (size_t)((p - p0) * g->room_m) * TILE_N;
             const float *panel = gemm_panel(g, p, k0, k1, b);
-            bool one_vec = !g->w.geglu && g->w.co - p * TILE_N <= VEC_N;
+            bool one_vec = !g->w.geglu && g->w.co - (g->panel0 + p) * TILE_N <= VEC_N;
 
             gemm_panel_product(a, panel, rows.count, k1 - k0, one_vec, k0 > 0, panel_sums);
             if (k1 == g->k)
@@ -233,18 +242,25 @@ static void gemm_cut(gemm *g, int32_t n_threads)
     g->block_m = tsr_div_up(tsr_div_up(g->n_rows, blocks), TILE_M) * TILE_M;
     g->n_blocks_m = tsr_div_up(g->n_rows, g->block_m);
     want = tsr_div_up(TASKS_A_THREAD * n_threads, g->n_blocks_m);
-    g->group_panels = tsr_max_i32(g->w.n_panels / want, LEAST_PANELS);
-    g->group_panels = tsr_min_i32(tsr_min_i32(g->group_panels, most), g->w.n_panels);
-    g->n_groups = tsr_div_up(g->w.n_panels, g->group_panels);
+    g->group_panels = tsr_max_i32(g->n_panels / want, LEAST_PANELS);
+    g->group_panels = tsr_min_i32(tsr_min_i32(g->group_panels, most), g->n_panels);
+    g->n_groups = tsr_div_up(g->n_panels, g->group_panels);
 }
 
-static void gemm_scratch(gemm *g)
+/* The window's size, and the scratch of a thread, which grows with both. `width`: of the output. */
+static void gemm_size(gemm *g, const tsr_window *w, int32_t width)
 {
-    int32_t panels = tsr_min_i32(g->w.n_panels, GROUP_CO / TILE_N);
+    int32_t panels;
 
-    g->b_at = sizeof(float) * BLOCK_M * A_ROW;
+    g->panel0 = w->c0 / g->w.panel_co;
+    g->n_panels = tsr_div_up(window_c1(w, g->w.co), g->w.panel_co) - g->panel0;
+    g->entry_rows = (w->h1 - w->h0) * width;
+    g->n_rows = (w->n1 - w->n0) * g->entry_rows;
+    g->room_m = tsr_min_i32(BLOCK_M, tsr_div_up(g->n_rows, TILE_M) * TILE_M);
+    panels = tsr_min_i32(g->n_panels, GROUP_CO / TILE_N);
+    g->b_at = sizeof(float) * (size_t)g->room_m * A_ROW;
     g->sums_at = g->b_at + sizeof(float) * BLOCK_K * TILE_N;
-    g->thread_bytes = g->sums_at + sizeof(float) * (size_t)panels * BLOCK_M * TILE_N;
+    g->thread_bytes = g->sums_at + sizeof(float) * (size_t)(panels * g->room_m) * TILE_N;
 }
 
 static size_t gemm_work(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op,
@@ -253,8 +269,7 @@ static size_t gemm_work(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_
     gemm g = {.w = pack_shape_of(op, &tape->weights[op->w[0]])};
 
     (void)t;
-    (void)window;
-    gemm_scratch(&g);
+    gemm_size(&g, window, tape->values[op->out].w);
     return g.thread_bytes * (size_t)n_threads;
 }
 
@@ -274,11 +289,9 @@ static void gemm_start(gemm *g)
     g->c = g->w.c;
     g->k = (int32_t)g->w.k;
     g->block_k = gemm_block_k(g->k);
-    g->entry_rows = (call->window.h1 - call->window.h0) * call->out.w;
-    g->n_rows = (call->window.n1 - call->window.n0) * g->entry_rows;
-    if (g->n_rows <= 0)
+    gemm_size(g, &call->window, call->out.w);
+    if (g->n_rows <= 0 || g->n_panels <= 0)
         return;
-    gemm_scratch(g);
     gemm_cut(g, tsr_pool_threads(call->pool));
     tsr_pool_run(call->pool, g->n_blocks_m * g->n_groups, gemm_task, g);
 }

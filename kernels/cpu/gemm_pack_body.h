@@ -49,10 +49,19 @@ static size_t gemm_packed_bytes(const tsr_cpu_table *t, const tsr_op *op, const 
     return tsr_align_up((size_t)s.n_panels * s.panel_bytes, 64);
 }
 
-static int32_t gemm_panel_rows(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w)
+static int32_t gemm_panel_channels(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w)
 {
     (void)t;
     return pack_shape_of(op, w).panel_co;
+}
+
+static size_t gemm_packed_offset(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w,
+                                 int32_t c)
+{
+    pack_shape s = pack_shape_of(op, w);
+
+    (void)t;
+    return (size_t)tsr_div_up(c, s.panel_co) * s.panel_bytes;
 }
 
 /* Writes n columns of one panel, [k][TILE_N] from `dst` on, from n rows of K floats in file order
@@ -88,7 +97,7 @@ static void pack_zero_columns(const pack_shape *s, tsr_dtype d, void *dst)
 
 /* Rows are packed in runs that share a half panel: VEC_N of them when nothing cuts them. */
 static void gemm_pack(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w,
-                      const float *rows, int32_t row0, int32_t n_rows, void *dst)
+                      const float *rows, int32_t row0, int32_t n_rows, int32_t c0, void *dst)
 {
     pack_shape s = pack_shape_of(op, w);
     int32_t n;
@@ -97,7 +106,7 @@ static void gemm_pack(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight
     for (int32_t r = row0; r < row0 + n_rows; r += n, rows += (size_t)n * s.k) {
         int32_t half = r / s.co, co = r % s.co, lane = co % VEC_N; /* half is 0 without GEGLU */
         int32_t column = s.geglu ? half * VEC_N : co % TILE_N - lane;
-        char *panel = (char *)dst + (size_t)(co / s.panel_co) * s.panel_bytes;
+        char *panel = (char *)dst + (size_t)((co - c0) / s.panel_co) * s.panel_bytes;
         bool last;
 
         n = tsr_min_i32(tsr_min_i32(VEC_N - lane, row0 + n_rows - r), s.co - co);

@@ -1,4 +1,4 @@
-/* span.h -- a window's positions cut into tasks.
+/* span.h -- a window's channels, and its positions cut into tasks.
  *
  * Positions are t = y * W + x of an entry; rows are dense, so a window's rows h0 .. h1 are the
  * positions h0 * W .. h1 * W. Entries are cut one by one into spans of `step`, which no result
@@ -13,6 +13,12 @@ typedef struct span {
     int32_t n;
     int64_t t0, t1;
 } span;
+
+/* End of a window's output channels of `co`; they begin at c0. */
+static inline int32_t window_c1(const tsr_window *w, int32_t co)
+{
+    return w->c1 ? w->c1 : co;
+}
 
 static inline int32_t span_entry_count(const tsr_window *w, int32_t width, int32_t step)
 {

@@ -30,7 +30,9 @@ static void tier_fill(tsr_cpu_table *t)
     t->work[TSR_OP_LAYER_NORM] = NULL;
     t->work[TSR_OP_ADD] = NULL;
     t->packed_bytes = gemm_packed_bytes;
-    t->panel_rows = gemm_panel_rows;
+    t->panel_rows = gemm_panel_channels;
+    t->panel_channels = gemm_panel_channels;
+    t->packed_offset = gemm_packed_offset;
     t->pack = gemm_pack;
     t->all_finite = all_finite;
 }

@@ -229,9 +229,9 @@ static guarded pack_weight(const check *c, const tsr_backend *b, const tsr_op *o
 
     CHECK_MSG(panel >= 1 && bytes % 64 == 0, "%s %s: panels of %d rows, %zu bytes", c->label,
               b->tier, panel, bytes);
-    b->pack(b, op, w, rows, 0, n, whole.data);
+    b->pack(b, op, w, rows, 0, n, 0, whole.data);
     for (int32_t r = (n - 1) / panel * panel; r >= 0; r -= panel)
-        b->pack(b, op, w, rows + (size_t)r * row, r, tsr_min_i32(panel, n - r), parts.data);
+        b->pack(b, op, w, rows + (size_t)r * row, r, tsr_min_i32(panel, n - r), 0, parts.data);
     CHECK_MSG(memcmp(whole.data, parts.data, bytes) == 0, "%s %s: packing by panels differs",
               c->label, b->tier);
     CHECK_MSG(guards_hold(&whole) && guards_hold(&parts), "%s %s: packing wrote beside the weight",
@@ -300,7 +300,8 @@ static void run_windows(const check *c, placed *p, tsr_pool *pool, int32_t rows,
     memset(p->out.data, GUARD_BYTE, p->out.bytes);
     for (int32_t i = 0; i < n; i++) {
         int32_t h0 = (backwards ? n - 1 - i : i) * step;
-        run_window(c, p, pool, (tsr_window){0, p->call.out.n, h0, tsr_min_i32(h, h0 + step)});
+        run_window(c, p, pool,
+                   (tsr_window){.n1 = p->call.out.n, .h0 = h0, .h1 = tsr_min_i32(h, h0 + step)});
     }
     CHECK_MSG(guards_hold(&p->out), "%s %s: wrote beside its output", c->label, p->b->tier);
 }
@@ -345,7 +346,7 @@ static void check_entries(const check *c, placed *p, tsr_pool *pool, const unsig
             p->call.in[k].n = 1;
             p->call.in[k].data = p->in[k].data + (size_t)i * all.in[k].entry_stride;
         }
-        run_window(c, p, pool, (tsr_window){0, 1, 0, all.out.h});
+        run_window(c, p, pool, (tsr_window){.n1 = 1, .h1 = all.out.h});
     }
     p->call = all;
     same_bits(c, p, want, "an entry computed alone");
@@ -499,7 +500,7 @@ static double now(void)
 static double best_seconds(const check *c, placed *p, tsr_pool *pool)
 {
     double best = INFINITY, begin = now();
-    tsr_window whole = {0, p->call.out.n, 0, p->call.out.h};
+    tsr_window whole = {.n1 = p->call.out.n, .h1 = p->call.out.h};
     guarded work =
         guarded_make(p->b->work_bytes(p->b, &c->tape, p->call.op, &whole, tsr_pool_threads(pool)));
 

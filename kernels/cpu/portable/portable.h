@@ -9,13 +9,16 @@
 
 #include "base/num.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/span.h"
 
 /* Pixel p = y * W + column of entry n: C contiguous elements, followed by those of pixel p + 1. */
 unsigned char *tsr_portable_pixel(const tsr_tensor *x, int32_t n, int32_t p);
 /* `count` pixels from p as float32, channels of x then of x2 (x2->data may be NULL). */
 void tsr_portable_load(float *dst, const tsr_tensor *x, const tsr_tensor *x2, int32_t n, int32_t p,
                        int32_t count); // dst [count,C]
-void tsr_portable_store(const tsr_tensor *x, int32_t n, int32_t p, int32_t count, const float *src);
+/* `count` channels of pixel p from c0 on. */
+void tsr_portable_store(const tsr_tensor *x, int32_t n, int32_t p, int32_t c0, int32_t count,
+                        const float *src);
 
 /* The entry and row of a task when every row of the window is one. */
 typedef struct tsr_portable_row {
@@ -29,17 +32,30 @@ void tsr_portable_each_row(const tsr_call *call, tsr_task_fn fn);
 size_t tsr_portable_scratch_bytes(size_t floats, int32_t n_threads);
 float *tsr_portable_scratch(const tsr_call *call, size_t floats, int32_t thread);
 
-/* acc[i] += in[cols[i]] * weight for n_cols columns and rows [k0, k0+c) of the packed weight;
+/* A convolution's or linear layer's output channels are computed a panel of them at a time. */
+enum { TSR_PORTABLE_PANEL = 64 };
+typedef struct tsr_portable_panel {
+    int32_t c0, width;      /* its first channel, and how many */
+    int32_t columns;        /* sums: twice as many for geglu, a's and then b's */
+    const unsigned char *w; // [K,columns]
+} tsr_portable_panel;
+int32_t tsr_portable_panel_count(const tsr_call *call); /* of the window */
+tsr_portable_panel tsr_portable_panel_of(const tsr_call *call, int32_t panel);
+/* Sums begin with the bias. */
+void tsr_portable_begin(const tsr_call *call, const tsr_portable_panel *p, int32_t count,
+                        float *acc); // [count,columns]
+
+/* acc[i] += in[cols[i]] * weight for n_cols columns and rows [k0, k0+c) of the panel;
  * cols[i] < 0 is padding, cols NULL means i. `row` holds one weight row as float32. */
 typedef struct tsr_portable_taps {
-    const tsr_weight *wd;
-    const void *w;   // packed [K,Co]
+    const tsr_portable_panel *panel;
+    tsr_dtype dtype; /* of the weight */
     const float *in; // [.,C]
     const int32_t *cols;
     int32_t n_cols, c;
     size_t k0;
-    float *acc; // [n_cols,Co]
-    float *row; // [Co]
+    float *acc; // [n_cols,columns]
+    float *row; // [columns]
 } tsr_portable_taps;
 void tsr_portable_accumulate(const tsr_portable_taps *t);
 

@@ -1,8 +1,10 @@
 /* portable_table.c -- the oracle's table, its packing, and the helpers that every tier uses.
  *
- * Packed matrix: [K,Co] in the weight's dtype, K = R*S*C in the order r, s, c: the rows that an
- * input element multiplies are contiguous over output channels, so the plain loop over them
- * vectorises while each output is still summed in the order of the formula. */
+ * Packed matrix: panels of TSR_PORTABLE_PANEL output channels, [panel][K,columns] in the weight's
+ * dtype, K = R*S*C in the order r, s, c: the rows that an input element multiplies are contiguous
+ * over output channels, so the plain loop over them vectorises while each output is still summed in
+ * the order of the formula. The last panel has as many columns as there are channels left; one of
+ * geglu has twice as many, those of a before those of b. */
 #include "kernels/cpu/portable/portable.h"
 
 #include <math.h>
@@ -86,9 +88,12 @@ void tsr_portable_load(float *dst, const tsr_tensor *x, const tsr_tensor *x2, in
     }
 }
 
-void tsr_portable_store(const tsr_tensor *x, int32_t n, int32_t p, int32_t count, const float *src)
+void tsr_portable_store(const tsr_tensor *x, int32_t n, int32_t p, int32_t c0, int32_t count,
+                        const float *src)
 {
-    tsr_from_f32(tsr_portable_pixel(x, n, p), x->dtype, src, (size_t)count * (size_t)x->c);
+    unsigned char *dst = tsr_portable_pixel(x, n, p) + (size_t)c0 * tsr_dtype_size(x->dtype);
+
+    tsr_from_f32(dst, x->dtype, src, (size_t)count);
 }
 
 tsr_portable_row tsr_portable_task_row(const tsr_call *call, int32_t task)
@@ -134,6 +139,28 @@ static size_t packed_bytes(const tsr_cpu_table *t, const tsr_op *op, const tsr_w
     return tsr_align_up((size_t)w->dims[0] * fan_in(w) * tsr_dtype_size(w->dtype), 64);
 }
 
+static bool is_geglu(const tsr_op *op)
+{
+    return op->kind == TSR_OP_LINEAR && op->u.linear.geglu;
+}
+
+static int32_t panel_channels(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w)
+{
+    (void)t;
+    (void)op;
+    (void)w;
+    return TSR_PORTABLE_PANEL;
+}
+
+static size_t packed_offset(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w,
+                            int32_t c)
+{
+    size_t rows = (size_t)c * (is_geglu(op) ? 2 : 1);
+
+    (void)t;
+    return rows * fan_in(w) * tsr_dtype_size(w->dtype);
+}
+
 static int32_t panel_rows(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w)
 {
     (void)t;
@@ -143,30 +170,61 @@ static int32_t panel_rows(const tsr_cpu_table *t, const tsr_op *op, const tsr_we
 }
 
 static void pack(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w, const float *rows,
-                 int32_t row0, int32_t n_rows, void *dst)
+                 int32_t row0, int32_t n_rows, int32_t c0, void *dst)
 {
     size_t k_n = fan_in(w), c_n = (size_t)w->dims[1], taps = k_n / c_n;
-    size_t co_n = (size_t)w->dims[0], size = tsr_dtype_size(w->dtype);
+    size_t size = tsr_dtype_size(w->dtype), begin = packed_offset(t, op, w, c0);
+    int32_t halves = is_geglu(op) ? 2 : 1, co_n = w->dims[0] / halves;
 
-    (void)t;
-    (void)op;
-    for (size_t co = (size_t)row0; co < (size_t)(row0 + n_rows); co++) {
+    for (int32_t row = row0; row < row0 + n_rows; row++) {
+        int32_t co = row % co_n, first = co / TSR_PORTABLE_PANEL * TSR_PORTABLE_PANEL;
+        int32_t width = tsr_min_i32(TSR_PORTABLE_PANEL, co_n - first);
+        size_t column = (size_t)(row / co_n * width + co - first),
+               columns = (size_t)(width * halves);
+        unsigned char *panel = (unsigned char *)dst + (packed_offset(t, op, w, first) - begin);
+
         for (size_t k = 0; k < k_n; k++) {
             size_t c = k / taps, tap = k % taps; /* the file's order is c, r, s */
-            size_t at = (tap * c_n + c) * co_n + co;
-            tsr_from_f32((unsigned char *)dst + at * size, w->dtype, rows++, 1);
+            size_t at = (tap * c_n + c) * columns + column;
+            tsr_from_f32(panel + at * size, w->dtype, rows++, 1);
         }
     }
 }
 
+tsr_portable_panel tsr_portable_panel_of(const tsr_call *call, int32_t panel)
+{
+    int32_t halves = is_geglu(call->op) ? 2 : 1;
+    tsr_portable_panel p = {.c0 = call->window.c0 + panel * TSR_PORTABLE_PANEL};
+    size_t skip = (size_t)((p.c0 - call->window.c0) * halves) * fan_in(call->wd[0]);
+
+    p.width = tsr_min_i32(TSR_PORTABLE_PANEL, call->out.c - p.c0);
+    p.columns = p.width * halves;
+    p.w = (const unsigned char *)call->w[0] + skip * tsr_dtype_size(call->wd[0]->dtype);
+    return p;
+}
+
+int32_t tsr_portable_panel_count(const tsr_call *call)
+{
+    return tsr_div_up(window_c1(&call->window, call->out.c) - call->window.c0, TSR_PORTABLE_PANEL);
+}
+
+void tsr_portable_begin(const tsr_call *call, const tsr_portable_panel *p, int32_t count,
+                        float *acc)
+{
+    const float *bias = call->w[1]; // [Co] or [2*Co]
+
+    for (int32_t i = 0; i < count; i++, acc += p->columns)
+        for (int32_t j = 0; j < p->columns; j++)
+            acc[j] = bias ? bias[p->c0 + j % p->width + j / p->width * call->out.c] : 0;
+}
+
 void tsr_portable_accumulate(const tsr_portable_taps *t)
 {
-    size_t co_n = (size_t)t->wd->dims[0], size = tsr_dtype_size(t->wd->dtype);
+    size_t co_n = (size_t)t->panel->columns, size = tsr_dtype_size(t->dtype);
 
     for (int32_t c = 0; c < t->c; c++) {
-        const unsigned char *packed =
-            (const unsigned char *)t->w + (t->k0 + (size_t)c) * co_n * size; // [Co]
-        tsr_to_f32(t->row, packed, t->wd->dtype, co_n);                      // [Co]
+        const unsigned char *packed = t->panel->w + (t->k0 + (size_t)c) * co_n * size; // [Co]
+        tsr_to_f32(t->row, packed, t->dtype, co_n);                                    // [Co]
         for (int32_t i = 0; i < t->n_cols; i++) {
             int32_t col = t->cols ? t->cols[i] : i;
             float *restrict acc = t->acc + (size_t)i * co_n; // [Co]
@@ -244,6 +302,8 @@ void tsr_cpu_fill_portable(tsr_cpu_table *t)
                  [TSR_OP_GROUP_NORM] = tsr_group_norm_work_portable},
         .packed_bytes = packed_bytes,
         .panel_rows = panel_rows,
+        .panel_channels = panel_channels,
+        .packed_offset = packed_offset,
         .pack = pack,
         .all_finite = all_finite,
     };

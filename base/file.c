@@ -129,6 +129,30 @@ tsr_status tsr_file_read(const tsr_file *f, size_t offset, void *dst, size_t byt
     return TSR_OK;
 }
 
+tsr_status tsr_file_write(const tsr_file *f, size_t offset, const void *data, size_t bytes,
+                          tsr_err *err)
+{
+    const unsigned char *from = data;
+    size_t done = 0, end;
+
+    if (!f->path)
+        TSR_FAIL(err, TSR_E_INTERNAL, "write to a closed file");
+    if (!tsr_add_size(offset, bytes, &end) || end > (size_t)INT64_MAX)
+        TSR_FAIL(err, TSR_E_IO, "cannot write %s: offset %zu is out of range", f->path, offset);
+    if (transfer_fails())
+        return io_failed(err, "write", f->path, EIO);
+    while (done < bytes) {
+        ssize_t n = pwrite(f->fd, from + done, tsr_min_size(bytes - done, MOST_AT_ONCE),
+                           (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return io_failed(err, "write", f->path, n < 0 ? errno : EIO);
+        done += (size_t)n;
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_file_slurp(const char *path, size_t max_bytes, char **text, size_t *len,
                           tsr_err *err)
 {

@@ -24,6 +24,9 @@ void tsr_file_close(tsr_file *f); /* accepts a zeroed or closed one */
 
 /* Exactly `bytes` from `offset`; TSR_E_IO on error or end of file. Safe from several threads. */
 tsr_status tsr_file_read(const tsr_file *f, size_t offset, void *dst, size_t bytes, tsr_err *err);
+/* Writes all of it at `offset` of a file that was opened for that (memory/spill). */
+tsr_status tsr_file_write(const tsr_file *f, size_t offset, const void *data, size_t bytes,
+                          tsr_err *err);
 
 /* The whole file as a zero-terminated heap string; TSR_E_MODEL when longer than `max_bytes`.
  * *len may be NULL. Free with tsr_free. */

@@ -10,21 +10,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file.h"
 #include "base/log.h"
 
 typedef struct tsr_spill {
-    int fd; /* -1: none */
-    size_t bytes;
+    tsr_file file;                      /* size: what is set aside; path: its name in messages */
     uint64_t bytes_written, bytes_read; /* for the report; updated by the I/O thread */
-    char *dir;
 } tsr_spill;
 
 /* Makes the file in `dir` (NULL: $XDG_CACHE_HOME/tessera or ~/.cache/tessera, made if missing, else
- * /var/tmp) and sets aside `bytes` (fallocate where the file system can). TSR_E_IO with what would
- * help. */
+ * /var/tmp) and sets aside `bytes` (fallocate where the file system can; else free space is
+ * checked). TSR_E_IO with what would help. */
 tsr_status tsr_spill_open(tsr_spill *s, const char *dir, size_t bytes, const tsr_log *log,
                           tsr_err *err);
-void tsr_spill_close(tsr_spill *s); /* accepts a zeroed or closed one with fd -1 or dir NULL */
+void tsr_spill_close(tsr_spill *s); /* accepts a zeroed or closed one */
+/* [offset, offset + bytes) within what was set aside. TSR_E_IO. */
 tsr_status tsr_spill_write(tsr_spill *s, size_t offset, const void *data, size_t bytes,
                            tsr_err *err);
 tsr_status tsr_spill_read(tsr_spill *s, size_t offset, void *data, size_t bytes, tsr_err *err);

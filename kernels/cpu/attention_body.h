@@ -15,7 +15,12 @@
  * order, inside a block over d (scores) and keys (l, o) in order. Windows, threads, batch and the
  * cut of the queries do not enter. All in f32. A masked score is -inf, e^-inf = 0.
  *
- * Scratch a thread: 2 [BLOCK_KEYS][ld] + 2 [Dh][BLOCK_Q] floats: 76 KiB for 40, 900 KiB for 512. */
+ * Keys in blocks: m, l and o of a panel are one record, [2 + dh_tiles][TILE_N]. With call->carry
+ * the records of the window's panels live there from call to call instead of in the scratch, and a
+ * call adds the keys [kv0, kv1) to them: the same steps in the same order as one call.
+ *
+ * Scratch a thread: 2 [BLOCK_KEYS][ld] + 2 [Dh][queries] floats, queries the window's, up to
+ * BLOCK_Q: 85 KiB for 40, 920 KiB for 512. */
 #ifndef TSR_KERNELS_CPU_ATTENTION_BODY_H
 #define TSR_KERNELS_CPU_ATTENTION_BODY_H
 
@@ -23,6 +28,7 @@
 
 #include "base/num.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/span.h"
 
 enum {
     BLOCK_Q = 128,   /* widening K and V is 4 % of the work */
@@ -34,32 +40,43 @@ typedef struct attention {
     const tsr_call *call;
     int32_t dh, dh_tiles; /* head width; rounded up to tiles */
     int32_t ld;           /* stride of K and V rows: dh, then zeros to a whole tile */
-    int32_t tk, q0, q1, n_blocks_q;
+    attention_keys keys;
+    int32_t q0, q1, n_blocks_q, n_panels; /* of the window, n_panels an entry and head */
+    int32_t room;                         /* panels that the scratch has room for */
+    size_t record;                        /* floats of a panel's m, l and o */
     size_t thread_bytes;
 } attention;
 
 /* One thread's scratch. */
 typedef struct attention_scratch {
-    float *k, *v;     /* [BLOCK_KEYS][ld] */
-    float *q, *o;     /* [Q_PANELS][dh][TILE_N], [Q_PANELS][dh_tiles][TILE_N] */
-    float *s;         /* [BLOCK_KEYS][TILE_N] scores, then weights, of one panel */
-    float *max, *sum; /* [Q_PANELS][TILE_N] */
+    float *k, *v;   /* [BLOCK_KEYS][ld] */
+    float *s;       /* [BLOCK_KEYS][TILE_N] scores, then weights, of one panel */
+    float *q;       /* [room][dh][TILE_N] */
+    float *records; /* [room][2 + dh_tiles][TILE_N] of the task's panels */
 } attention_scratch;
 
-static void attention_sizes(attention *a, int32_t dh)
+static void attention_sizes(attention *a, int32_t dh, const tsr_window *w, int32_t width)
 {
-    size_t kv, qo;
+    size_t kv, panel;
 
     a->dh = dh;
     a->dh_tiles = tsr_div_up(dh, TILE_M) * TILE_M;
     a->ld = tsr_div_up(dh, VEC_N) * VEC_N + VEC_N;
+    a->q0 = w->h0 * width;
+    a->q1 = w->h1 * width;
+    a->n_panels = tsr_div_up(a->q1 - a->q0, TILE_N);
+    a->n_blocks_q = tsr_div_up(a->q1 - a->q0, BLOCK_Q);
+    a->room = tsr_min_i32(a->n_panels, Q_PANELS);
+    a->record = (size_t)(2 + a->dh_tiles) * TILE_N;
     kv = (size_t)BLOCK_KEYS * (size_t)a->ld;
-    qo = (size_t)BLOCK_Q * (size_t)(dh + a->dh_tiles);
+    panel = (size_t)dh * TILE_N + a->record;
     a->thread_bytes = tsr_align_up(
-        sizeof(float) * (2 * kv + qo + (size_t)BLOCK_KEYS * TILE_N + 2 * (size_t)BLOCK_Q), 64);
+        sizeof(float) * (2 * kv + (size_t)BLOCK_KEYS * TILE_N + (size_t)a->room * panel), 64);
 }
 
-static attention_scratch attention_scratch_of(const attention *a, int32_t thread)
+/* Of a task: the panels from `panel` on of the pair'th entry and head. */
+static attention_scratch attention_scratch_of(const attention *a, int32_t thread, int32_t pair,
+                                              int32_t panel)
 {
     attention_scratch s;
     size_t kv = (size_t)BLOCK_KEYS * (size_t)a->ld;
@@ -67,11 +84,37 @@ static attention_scratch attention_scratch_of(const attention *a, int32_t thread
     s.k = (float *)(void *)((char *)a->call->work + (size_t)thread * a->thread_bytes);
     s.v = s.k + kv;
     s.s = s.v + kv;
-    s.max = s.s + (size_t)BLOCK_KEYS * TILE_N;
-    s.sum = s.max + BLOCK_Q;
-    s.o = s.sum + BLOCK_Q;
-    s.q = s.o + (size_t)BLOCK_Q * (size_t)a->dh_tiles;
+    s.q = s.s + (size_t)BLOCK_KEYS * TILE_N;
+    s.records = s.q + (size_t)a->room * (size_t)a->dh * TILE_N;
+    if (a->call->carry)
+        s.records = (float *)a->call->carry +
+                    ((size_t)pair * (size_t)a->n_panels + (size_t)panel) * a->record;
     return s;
+}
+
+/* m, l and o of one panel of the task. */
+typedef struct attention_record {
+    float *max, *sum; /* [TILE_N] */
+    float *o;         /* [dh_tiles][TILE_N] */
+} attention_record;
+
+static attention_record attention_record_of(const attention *a, const attention_scratch *s,
+                                            int32_t panel)
+{
+    float *p = s->records + (size_t)panel * a->record;
+
+    return (attention_record){p, p + TILE_N, p + 2 * (size_t)TILE_N};
+}
+
+static void attention_start(const attention *a, const attention_scratch *s, int32_t n_panels)
+{
+    for (int32_t p = 0; p < n_panels; p++) {
+        attention_record r = attention_record_of(a, s, p);
+
+        memset(r.max, 0, sizeof(float) * a->record);
+        for (int32_t i = 0; i < TILE_N; i++)
+            r.max[i] = -__builtin_inff();
+    }
 }
 
 /* One head of row t as f32: dh elements, zeros up to ld. */
@@ -93,18 +136,13 @@ static void attention_load_q(const attention *a, const attention_scratch *s, int
     float *row = s->k; /* free until the first block */
     float scale = a->call->op->u.attention.scale;
 
-    memset(s->q, 0, sizeof(float) * BLOCK_Q * (size_t)a->dh);
+    memset(s->q, 0, sizeof(float) * (size_t)a->room * (size_t)a->dh * TILE_N);
     for (int32_t i = 0; i < n_q; i++) {
         float *dst = s->q + (size_t)(i / TILE_N) * (size_t)a->dh * TILE_N + i % TILE_N;
 
         attention_load_row(a, &a->call->in[0], n, head, q0 + i, row);
         for (int32_t d = 0; d < a->dh; d++)
             dst[(size_t)d * TILE_N] = row[d] * scale;
-    }
-    memset(s->o, 0, sizeof(float) * BLOCK_Q * (size_t)a->dh_tiles);
-    for (int32_t i = 0; i < BLOCK_Q; i++) {
-        s->max[i] = -__builtin_inff();
-        s->sum[i] = 0;
     }
 }
 
@@ -177,7 +215,7 @@ static void attention_panel(const attention *a, const attention_scratch *s, int3
                             int32_t n_keys, int32_t q0, int32_t key0)
 {
     const float *q = s->q + (size_t)panel * (size_t)a->dh * TILE_N; // [Dh,TILE_N]
-    float *o = s->o + (size_t)panel * (size_t)a->dh_tiles * TILE_N; // [Dh,TILE_N]
+    attention_record r = attention_record_of(a, s, panel);
     size_t ld = (size_t)a->ld;
 
     for (int32_t i = 0; i < n_keys; i += TILE_M)
@@ -185,9 +223,9 @@ static void attention_panel(const attention *a, const attention_scratch *s, int3
                  false);
     if (a->call->op->u.attention.causal)
         attention_mask(s->s, q0 + panel * TILE_N, key0, n_keys);
-    attention_softmax(s->s, n_keys, s->max + panel * TILE_N, s->sum + panel * TILE_N, o, a->dh);
+    attention_softmax(s->s, n_keys, r.max, r.sum, r.o, a->dh);
     for (int32_t d = 0; d < a->dh; d += TILE_M)
-        tile_run(2, (tile_a){s->v + d, 1, ld}, s->s, n_keys, o + (size_t)d * TILE_N, true);
+        tile_run(2, (tile_a){s->v + d, 1, ld}, s->s, n_keys, r.o + (size_t)d * TILE_N, true);
 }
 
 /* out = o / l, back to rows. */
@@ -198,9 +236,10 @@ static void attention_store(const attention *a, const attention_scratch *s, int3
     float *row = s->k;
 
     for (int32_t i = 0; i < n_q; i++) {
-        const float *o = s->o + (size_t)(i / TILE_N) * (size_t)a->dh_tiles * TILE_N + i % TILE_N;
+        attention_record r = attention_record_of(a, s, i / TILE_N);
+        const float *o = r.o + i % TILE_N;
         size_t at = (size_t)head * (size_t)a->dh;
-        vec sum = vec_set(s->sum[i]);
+        vec sum = vec_set(r.sum[i % TILE_N]);
 
         for (int32_t d = 0; d < a->dh; d++)
             row[d] = o[(size_t)d * TILE_N];
@@ -214,30 +253,49 @@ static void attention_store(const attention *a, const attention_scratch *s, int3
 static void attention_task(void *arg, int32_t task, int32_t thread)
 {
     const attention *a = arg;
-    attention_scratch s = attention_scratch_of(a, thread);
     int32_t heads = a->call->op->u.attention.n_heads, pair = task / a->n_blocks_q,
-            head = pair % heads, n = a->call->window.n0 + pair / heads,
-            q0 = a->q0 + task % a->n_blocks_q * BLOCK_Q, n_q = tsr_min_i32(BLOCK_Q, a->q1 - q0);
+            block = task % a->n_blocks_q, head = pair % heads,
+            n = a->call->window.n0 + pair / heads, q0 = a->q0 + block * BLOCK_Q,
+            n_q = tsr_min_i32(BLOCK_Q, a->q1 - q0);
+    attention_scratch s = attention_scratch_of(a, thread, pair, block * Q_PANELS);
 
     attention_load_q(a, &s, n, head, q0, n_q);
-    for (int32_t key0 = 0; key0 < a->tk; key0 += BLOCK_KEYS) {
-        int32_t n_keys = tsr_min_i32(BLOCK_KEYS, a->tk - key0);
+    if (a->keys.begin == 0)
+        attention_start(a, &s, tsr_div_up(n_q, TILE_N));
+    for (int32_t key0 = a->keys.begin; key0 < a->keys.end; key0 += BLOCK_KEYS) {
+        int32_t n_keys = tsr_min_i32(BLOCK_KEYS, a->keys.end - key0);
 
         attention_load_keys(a, &s, n, head, key0, n_keys);
         for (int32_t p = 0; p * TILE_N < n_q; p++)
             attention_panel(a, &s, p, n_keys, q0, key0);
     }
-    attention_store(a, &s, n, head, q0, n_q);
+    if (a->keys.end == a->keys.count)
+        attention_store(a, &s, n, head, q0, n_q);
+}
+
+static int32_t attention_kv_block(void)
+{
+    return BLOCK_KEYS;
+}
+
+static size_t attention_carry(const tsr_op *op, const tsr_value *q, const tsr_window *window)
+{
+    attention a;
+    int32_t heads = op->u.attention.n_heads;
+
+    attention_sizes(&a, q->c / heads, window, q->w);
+    return (size_t)(window->n1 - window->n0) * (size_t)heads * (size_t)a.n_panels * a.record *
+           sizeof(float);
 }
 
 static size_t attention_work(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op,
                              const tsr_window *window, int32_t n_threads)
 {
     attention a;
+    const tsr_value *q = &tape->values[op->in[0]];
 
     (void)t;
-    (void)window;
-    attention_sizes(&a, tape->values[op->in[0]].c / op->u.attention.n_heads);
+    attention_sizes(&a, q->c / op->u.attention.n_heads, window, q->w);
     return a.thread_bytes * (size_t)n_threads;
 }
 
@@ -245,14 +303,10 @@ static void attention_run(const tsr_cpu_table *t, const tsr_call *call)
 {
     const tsr_window *w = &call->window;
     int32_t heads = call->op->u.attention.n_heads;
-    attention a = {.call = call,
-                   .tk = call->in[1].h * call->in[1].w,
-                   .q0 = w->h0 * call->out.w,
-                   .q1 = w->h1 * call->out.w};
+    attention a = {.call = call, .keys = attention_keys_of(call)};
 
     (void)t;
-    attention_sizes(&a, call->in[0].c / heads);
-    a.n_blocks_q = tsr_div_up(a.q1 - a.q0, BLOCK_Q);
+    attention_sizes(&a, call->in[0].c / heads, w, call->out.w);
     tsr_pool_run(call->pool, (w->n1 - w->n0) * heads * a.n_blocks_q, attention_task, &a);
 }
 

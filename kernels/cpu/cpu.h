@@ -6,7 +6,10 @@
  *
  * Exactness laws for every kernel here: the order of every reduction depends on the op's shape and
  * the tier alone, never on window, thread count or batch; work is split over rows, columns, heads
- * and output channels, never over a reduction; edge tiles add in the same order as full ones. */
+ * and output channels, never over a reduction; edge tiles add in the same order as full ones.
+ *
+ * Kernels reach elements through tensor_at (vec_elems.h), tsr_portable_pixel or tsr_cpu_load/store
+ * only: these know that a buffer may begin at a later row. */
 #ifndef TSR_KERNELS_CPU_CPU_H
 #define TSR_KERNELS_CPU_CPU_H
 
@@ -35,6 +38,10 @@ struct tsr_cpu_table {
      * its last row. For geglu row r belongs to half r / Co. */
     void (*pack)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w, const float *rows,
                  int32_t row0, int32_t n_rows, int32_t c0, void *dst);
+    tsr_cpu_run_fn norm_stats; /* group_norm's statistics of the window's rows: norm_stats.h */
+    int32_t (*kv_block)(void);
+    /* Bytes of attention's carry for a window of the queries q. */
+    size_t (*carry)(const tsr_op *op, const tsr_value *q, const tsr_window *window);
     bool (*all_finite)(const tsr_tensor *x, tsr_pool *pool);
 };
 

@@ -12,6 +12,7 @@
 
 #include "base/num.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/norm_stats.h"
 
 enum { N_TIERS = TSR_TIER_AVX512FP16 + 1 };
 
@@ -78,6 +79,41 @@ static void pack(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, co
         t->pack(t, op, w, rows, row0, n_rows, c0, dst);
 }
 
+static size_t stats_bytes(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op)
+{
+    const tsr_value *out = &tape->values[op->out];
+
+    (void)b;
+    return op->kind == TSR_OP_GROUP_NORM ? tsr_norm_stats_bytes(out->n, out->h, op->u.norm.groups)
+                                         : 0;
+}
+
+static void norm_stats(const tsr_backend *b, const tsr_call *call)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    t->norm_stats(t, call);
+}
+
+static int32_t kv_block(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    (void)tape;
+    (void)op;
+    return t->kv_block();
+}
+
+static size_t carry_bytes(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op,
+                          const tsr_window *window)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    if (op->kind != TSR_OP_ATTENTION)
+        return 0;
+    return tsr_align_up(t->carry(op, &tape->values[op->in[0]], window), 64);
+}
+
 static size_t work_bytes(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op,
                          const tsr_window *window, int32_t n_threads)
 {
@@ -136,6 +172,10 @@ static void fill_tiers(void)
                                    .pack = pack,
                                    .packed_offset = packed_offset,
                                    .panel_channels = panel_channels,
+                                   .stats_bytes = stats_bytes,
+                                   .norm_stats = norm_stats,
+                                   .kv_block = kv_block,
+                                   .carry_bytes = carry_bytes,
                                    .work_bytes = work_bytes,
                                    .run = run,
                                    .all_finite = all_finite,

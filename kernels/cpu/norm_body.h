@@ -4,8 +4,8 @@
  *   1. For every entry and row of the whole image, and every group: the row's mean and M2 (sum of
  *      squared distances from it). Values are summed per channel in f32 after subtracting a shift,
  *      the mean of the row's first pixels, so nothing cancels where |mean| is large against the
- *      deviation; channels are joined in order, in double. Rows are merged from the
- *      top in double (Chan, Golub and LeVeque, 1979).
+ *      deviation; channels are joined in order, in double. norm_stats.h merges the rows.
+ *      norm_stats does this for its window's rows alone; then run leaves it out.
  *   2. out = (x - mean) * (rstd * gamma) + beta over the window's rows, rstd = 1 / sqrt(M2 / count
  * + eps), then silu. Groups may straddle the seam of x and x2: a channel's place in the joined
  * order counts.
@@ -13,7 +13,10 @@
  * layer_norm: per row the mean, then M2 about it, in f32; four interleaved vector sums, joined
  * ((0+1)+(2+3)), then vec_sum.
  *
- * The statistics' order depends on the shape alone: any window has the same bits. */
+ * The statistics' order depends on the shape alone: any window has the same bits. Pass 2 and
+ * layer_norm may write over x: an element is read by the task that writes it, before it does, and
+ * a token's sums are done before its first output. (group_norm by windows then needs call->stats:
+ * a later window could no longer measure the rows of the earlier ones.) */
 #ifndef TSR_KERNELS_CPU_NORM_BODY_H
 #define TSR_KERNELS_CPU_NORM_BODY_H
 
@@ -22,20 +25,20 @@
 
 #include "base/num.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/norm_stats.h"
+#include "kernels/cpu/span.h"
 
 enum {
     SHIFT_PIXELS = 8,
     NORM_TASK = 8192 /* elements a task at least */
 };
 
-typedef struct moments {
-    double mean, m2;
-} moments;
-
 typedef struct group_norm {
     const tsr_call *call;
-    int32_t c, groups, h, width;
-    moments *rows;       // [N,H,G] of the window's entries
+    int32_t c, groups, width;
+    int32_t y0, n_rows; /* of pass 1 */
+    tsr_norm_stats stats;
+    void *rows;          /* room for the window's entries' statistics */
     float *mean, *scale; // [N,C] each: the group's mean, rstd * gamma
     float *thread;       // [n_threads,3,c_room]
     size_t c_room;
@@ -103,22 +106,22 @@ static double sum_of(const float *x, int32_t n)
 static void group_norm_row(void *arg, int32_t task, int32_t thread)
 {
     const group_norm *g = arg;
-    int32_t n = task / g->h, y = task % g->h, size = g->c / g->groups,
-            head = tsr_min_i32(g->width, SHIFT_PIXELS);
+    int32_t n = g->call->window.n0 + task / g->n_rows, y = g->y0 + task % g->n_rows,
+            size = g->c / g->groups, head = tsr_min_i32(g->width, SHIFT_PIXELS);
     float *shift = g->thread + (size_t)thread * 3 * g->c_room, *sum = shift + g->c_room,
           *square = sum + g->c_room;
-    moments *out = g->rows + (size_t)task * (size_t)g->groups;
+    tsr_moments *out = tsr_norm_row(&g->stats, n, y); // [G]
     double count = (double)g->width * size;
 
     memset(shift, 0, g->c_room * sizeof *shift);
-    row_sums(g, g->call->window.n0 + n, y, head, shift, sum, square);
+    row_sums(g, n, y, head, shift, sum, square);
     for (int32_t i = 0; i < g->groups; i++) {
         float s = (float)(sum_of(sum + i * size, size) / ((double)head * size));
 
         for (int32_t c = i * size; c < (i + 1) * size; c++)
             shift[c] = s;
     }
-    row_sums(g, g->call->window.n0 + n, y, g->width, shift, sum, square);
+    row_sums(g, n, y, g->width, shift, sum, square);
     for (int32_t i = 0; i < g->groups; i++) {
         double s = sum_of(sum + i * size, size);
 
@@ -127,32 +130,17 @@ static void group_norm_row(void *arg, int32_t task, int32_t thread)
     }
 }
 
-/* Rows merged from the top, for every group of one entry. */
-static void group_norm_merge(const group_norm *g, int32_t n)
+/* What pass 2 multiplies and subtracts, for every channel of one entry. */
+static void group_norm_channels(const group_norm *g, int32_t n)
 {
     int32_t size = g->c / g->groups;
-    double count = (double)g->width * size;
     const float *gamma = g->call->w[0];
+    const tsr_group_moments *whole = tsr_norm_whole(&g->stats, n); // [G]
+    size_t at = (size_t)(n - g->call->window.n0) * (size_t)g->c;
 
-    for (int32_t i = 0; i < g->groups; i++) {
-        moments all = {0, 0};
-        double rstd;
-
-        for (int32_t y = 0; y < g->h; y++) {
-            const moments *row =
-                &g->rows[((size_t)n * (size_t)g->h + (size_t)y) * (size_t)g->groups + (size_t)i];
-            double d = row->mean - all.mean;
-
-            all.mean += d / (y + 1);
-            all.m2 += row->m2 + d * d * count * y / (y + 1);
-        }
-        rstd = 1 / sqrt(fmax(all.m2, 0) / (count * g->h) + (double)g->call->op->u.norm.eps);
-        if (all.m2 != all.m2) /* fmax drops a NaN */
-            rstd = all.m2;
-        for (int32_t c = i * size; c < (i + 1) * size; c++) {
-            g->mean[(size_t)n * (size_t)g->c + (size_t)c] = (float)all.mean;
-            g->scale[(size_t)n * (size_t)g->c + (size_t)c] = (float)(rstd * (double)gamma[c]);
-        }
+    for (int32_t c = 0; c < g->c; c++) {
+        g->mean[at + (size_t)c] = (float)whole[c / size].mean;
+        g->scale[at + (size_t)c] = (float)(whole[c / size].rstd * (double)gamma[c]);
     }
 }
 
@@ -190,46 +178,79 @@ static void group_norm_apply(void *arg, int32_t task, int32_t thread)
             group_norm_pixel(g, &g->call->in[i], s.n, t, c0);
 }
 
-/* Places of the parts in the scratch; returns its size. */
+/* Places of the parts in the scratch; returns its size. The rows come last: they are not touched
+ * when call->stats has them. */
 static size_t group_norm_scratch(group_norm *g, int32_t n, int32_t n_threads, void *work)
 {
-    size_t rows = (size_t)n * (size_t)g->h * (size_t)g->groups, c = (size_t)n * (size_t)g->c;
+    size_t c = (size_t)n * (size_t)g->c, floats;
 
     g->c_room = tsr_align_up((size_t)g->c + VEC_N, 16);
+    floats = tsr_align_up(2 * c + 3 * g->c_room * (size_t)n_threads, 16);
+    g->mean = work;
     if (work) {
-        g->rows = work;
-        g->mean = (float *)(void *)(g->rows + rows);
         g->scale = g->mean + c;
         g->thread = g->scale + c;
+        g->rows = g->mean + floats;
     }
-    return rows * sizeof *g->rows + (2 * c + 3 * g->c_room * (size_t)n_threads) * sizeof(float);
+    return floats * sizeof(float);
 }
 
 static size_t group_norm_work(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op,
                               const tsr_window *window, int32_t n_threads)
 {
     const tsr_value *out = &tape->values[op->out];
-    group_norm g = {.c = out->c, .groups = op->u.norm.groups, .h = out->h};
+    group_norm g = {.c = out->c};
+    int32_t n = window->n1 - window->n0;
 
     (void)t;
-    return tsr_align_up(group_norm_scratch(&g, window->n1 - window->n0, n_threads, NULL), 64);
+    return group_norm_scratch(&g, n, n_threads, NULL) +
+           tsr_norm_stats_bytes(n, out->h, op->u.norm.groups);
 }
 
-static void group_norm_run(const tsr_cpu_table *t, const tsr_call *call)
+static group_norm group_norm_of(const tsr_call *call)
 {
     const tsr_window *w = &call->window;
     group_norm g = {.call = call,
                     .c = call->out.c,
                     .groups = call->op->u.norm.groups,
-                    .h = call->out.h,
                     .width = call->out.w,
                     .step = tsr_max_i32(1, NORM_TASK / call->out.c)};
 
-    (void)t;
     group_norm_scratch(&g, w->n1 - w->n0, tsr_pool_threads(call->pool), call->work);
-    tsr_pool_run(call->pool, (w->n1 - w->n0) * g.h, group_norm_row, &g);
-    for (int32_t n = 0; n < w->n1 - w->n0; n++)
-        group_norm_merge(&g, n);
+    g.stats = tsr_norm_stats_of(call, g.rows);
+    return g;
+}
+
+/* Pass 1 over rows y0 .. y0 + n_rows of the window's entries. */
+static void group_norm_rows(group_norm *g, int32_t y0, int32_t n_rows)
+{
+    const tsr_window *w = &g->call->window;
+
+    g->y0 = y0;
+    g->n_rows = n_rows;
+    tsr_norm_stats_begin(&g->stats, w);
+    tsr_pool_run(g->call->pool, (w->n1 - w->n0) * n_rows, group_norm_row, g);
+}
+
+static void group_norm_stats_run(const tsr_cpu_table *t, const tsr_call *call)
+{
+    group_norm g = group_norm_of(call);
+
+    (void)t;
+    group_norm_rows(&g, call->window.h0, call->window.h1 - call->window.h0);
+}
+
+static void group_norm_run(const tsr_cpu_table *t, const tsr_call *call)
+{
+    const tsr_window *w = &call->window;
+    group_norm g = group_norm_of(call);
+
+    (void)t;
+    if (!call->stats)
+        group_norm_rows(&g, 0, call->out.h);
+    tsr_norm_stats_merge(&g.stats, call);
+    for (int32_t n = w->n0; n < w->n1; n++)
+        group_norm_channels(&g, n);
     tsr_pool_run(call->pool, span_count(w, g.width, g.step), group_norm_apply, &g);
 }
 

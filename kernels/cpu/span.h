@@ -1,4 +1,4 @@
-/* span.h -- a window's channels, and its positions cut into tasks.
+/* span.h -- a call's channels and keys, and its window's positions cut into tasks.
  *
  * Positions are t = y * W + x of an entry; rows are dense, so a window's rows h0 .. h1 are the
  * positions h0 * W .. h1 * W. Entries are cut one by one into spans of `step`, which no result
@@ -18,6 +18,19 @@ typedef struct span {
 static inline int32_t window_c1(const tsr_window *w, int32_t co)
 {
     return w->c1 ? w->c1 : co;
+}
+
+/* The keys of one attention call: all `count` of them, or a range when they come in blocks. */
+typedef struct attention_keys {
+    int32_t begin, end, count;
+} attention_keys;
+
+static inline attention_keys attention_keys_of(const tsr_call *call)
+{
+    int32_t count = call->in[1].h * call->in[1].w;
+
+    return call->carry ? (attention_keys){call->kv0, call->kv1, count}
+                       : (attention_keys){0, count, count};
 }
 
 static inline int32_t span_entry_count(const tsr_window *w, int32_t width, int32_t step)

@@ -34,6 +34,9 @@ static void tier_fill(tsr_cpu_table *t)
     t->panel_channels = gemm_panel_channels;
     t->packed_offset = gemm_packed_offset;
     t->pack = gemm_pack;
+    t->norm_stats = group_norm_stats_run;
+    t->kv_block = attention_kv_block;
+    t->carry = attention_carry;
     t->all_finite = all_finite;
 }
 

@@ -69,7 +69,10 @@ size_t tsr_linear_work_portable(const tsr_cpu_table *t, const tsr_tape *tape, co
 void tsr_attention_f32acc_portable(const tsr_cpu_table *t, const tsr_call *call);
 size_t tsr_attention_work_portable(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op,
                                    const tsr_window *window, int32_t n_threads);
+int32_t tsr_attention_kv_block_portable(void);
+size_t tsr_attention_carry_portable(const tsr_op *op, const tsr_value *q, const tsr_window *w);
 void tsr_group_norm_f64acc_portable(const tsr_cpu_table *t, const tsr_call *call);
+void tsr_norm_stats_portable(const tsr_cpu_table *t, const tsr_call *call);
 size_t tsr_group_norm_work_portable(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op,
                                     const tsr_window *window, int32_t n_threads);
 void tsr_layer_norm_f64acc_portable(const tsr_cpu_table *t, const tsr_call *call);

@@ -8,6 +8,9 @@
  * order, the weighted sum over keys in order. The block size is part of the numerics: changing it
  * changes bits.
  *
+ * A task's maximum, sum and accumulator are one record. With call->carry the records of all tasks
+ * live there from call to call, and a call adds the keys [kv0, kv1) to them.
+ *
  * Source: "Self-attention Does Not Need O(n^2) Memory" (Rabe and Staats, 2021). */
 #include "kernels/cpu/portable/portable.h"
 
@@ -18,34 +21,40 @@ enum { KEY_BLOCK = 128, QUERIES = 16 };
 
 /* A thread's scratch, in floats. */
 typedef struct attention_scratch {
-    float *q;        // [QUERIES,Dh]
     float *acc;      // [QUERIES,Dh]
     float *most;     // [QUERIES] running maximum
     float *sum;      // [QUERIES]
+    float *q;        // [QUERIES,Dh]
     float *keys;     // [Dh,KEY_BLOCK]
     float *values;   // [KEY_BLOCK,Dh]
     float *scores;   // [KEY_BLOCK]
     float *head_row; // [Dh]
 } attention_scratch;
 
-static size_t scratch_floats(int32_t dh)
+static size_t record_floats(int32_t dh)
 {
-    return (size_t)dh * (2 * QUERIES + 2 * KEY_BLOCK + 1) + 2 * QUERIES + KEY_BLOCK;
+    return QUERIES * ((size_t)dh + 2);
 }
 
-static attention_scratch carve(float *base, int32_t dh)
+static size_t scratch_floats(int32_t dh)
+{
+    return record_floats(dh) + (size_t)dh * (QUERIES + 2 * KEY_BLOCK + 1) + KEY_BLOCK;
+}
+
+/* The record is the first part of `base`, or `carried`. */
+static attention_scratch carve(float *base, float *carried, int32_t dh)
 {
     attention_scratch s;
     size_t d = (size_t)dh;
 
-    s.q = base;
-    s.acc = s.q + QUERIES * d;
-    s.keys = s.acc + QUERIES * d;
+    s.acc = carried ? carried : base;
+    s.most = s.acc + QUERIES * d;
+    s.sum = s.most + QUERIES;
+    s.q = base + record_floats(dh);
+    s.keys = s.q + QUERIES * d;
     s.values = s.keys + KEY_BLOCK * d;
     s.head_row = s.values + KEY_BLOCK * d;
-    s.most = s.head_row + d;
-    s.sum = s.most + QUERIES;
-    s.scores = s.sum + QUERIES;
+    s.scores = s.head_row + d;
     return s;
 }
 
@@ -118,25 +127,35 @@ static void store_queries(const tsr_call *call, const attention_scratch *s, int3
     }
 }
 
+static void start_record(const attention_scratch *s, int32_t dh)
+{
+    memset(s->acc, 0, QUERIES * (size_t)dh * sizeof *s->acc);
+    for (int32_t i = 0; i < QUERIES; i++) {
+        s->most[i] = -INFINITY;
+        s->sum[i] = 0;
+    }
+}
+
 static void attention_chunk(void *arg, int32_t task, int32_t thread)
 {
     const tsr_call *call = arg;
-    const tsr_tensor *q = &call->in[0], *k = &call->in[1];
+    const tsr_tensor *q = &call->in[0];
     int32_t heads = call->op->u.attention.n_heads, dh = q->c / heads;
     int32_t begin = call->window.h0 * q->w, end = call->window.h1 * q->w;
     int32_t chunks = tsr_div_up(end - begin, QUERIES);
     int32_t head = task / chunks % heads, n = call->window.n0 + task / chunks / heads;
     int32_t q0 = begin + task % chunks * QUERIES, count = tsr_min_i32(QUERIES, end - q0);
-    attention_scratch s = carve(tsr_portable_scratch(call, scratch_floats(dh), thread), dh);
+    float *carried = call->carry ? (float *)call->carry + (size_t)task * record_floats(dh) : NULL;
+    attention_scratch s =
+        carve(tsr_portable_scratch(call, scratch_floats(dh), thread), carried, dh);
+    attention_keys keys = attention_keys_of(call);
 
-    memset(s.acc, 0, QUERIES * (size_t)dh * sizeof *s.acc);
-    for (int32_t i = 0; i < count; i++) {
+    if (keys.begin == 0)
+        start_record(&s, dh);
+    for (int32_t i = 0; i < count; i++)
         load_head(s.q + (size_t)i * (size_t)dh, q, n, q0 + i, head, dh);
-        s.most[i] = -INFINITY;
-        s.sum[i] = 0;
-    }
-    for (int32_t key0 = 0; key0 < k->h * k->w; key0 += KEY_BLOCK) {
-        int32_t block = tsr_min_i32(KEY_BLOCK, k->h * k->w - key0);
+    for (int32_t key0 = keys.begin; key0 < keys.end; key0 += KEY_BLOCK) {
+        int32_t block = tsr_min_i32(KEY_BLOCK, keys.end - key0);
         load_block(call, &s, n, head, key0, block);
         for (int32_t i = 0; i < count; i++) {
             int32_t seen = call->op->u.attention.causal ? q0 + i + 1 - key0 : block;
@@ -144,7 +163,8 @@ static void attention_chunk(void *arg, int32_t task, int32_t thread)
                 attend(&s, i, dh, tsr_min_i32(seen, block), call->op->u.attention.scale);
         }
     }
-    store_queries(call, &s, n, head, q0, count);
+    if (keys.end == keys.count)
+        store_queries(call, &s, n, head, q0, count);
 }
 
 void tsr_attention_f32acc_portable(const tsr_cpu_table *t, const tsr_call *call)
@@ -156,6 +176,19 @@ void tsr_attention_f32acc_portable(const tsr_cpu_table *t, const tsr_call *call)
     (void)t;
     tsr_pool_run(call->pool, entries * call->op->u.attention.n_heads * tsr_div_up(queries, QUERIES),
                  attention_chunk, &copy);
+}
+
+int32_t tsr_attention_kv_block_portable(void)
+{
+    return KEY_BLOCK;
+}
+
+size_t tsr_attention_carry_portable(const tsr_op *op, const tsr_value *q, const tsr_window *w)
+{
+    size_t tasks = (size_t)(w->n1 - w->n0) * (size_t)op->u.attention.n_heads *
+                   (size_t)tsr_div_up((w->h1 - w->h0) * q->w, QUERIES);
+
+    return tasks * record_floats(q->c / op->u.attention.n_heads) * sizeof(float);
 }
 
 size_t tsr_attention_work_portable(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op,

@@ -305,6 +305,9 @@ void tsr_cpu_fill_portable(tsr_cpu_table *t)
         .panel_channels = panel_channels,
         .packed_offset = packed_offset,
         .pack = pack,
+        .norm_stats = tsr_norm_stats_portable,
+        .kv_block = tsr_attention_kv_block_portable,
+        .carry = tsr_attention_carry_portable,
         .all_finite = all_finite,
     };
 }

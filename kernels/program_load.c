@@ -82,6 +82,17 @@ static tsr_status load_panels(tsr_program *p, load_job *job, unsigned char *stag
     return TSR_OK;
 }
 
+/* A weight that its file has packed already. */
+static tsr_status load_packed(tsr_program *p, const tsr_weight *w, const tsr_place *place)
+{
+    size_t bytes = p->backend->packed_bytes(p->backend, &p->tape->ops[w->first], w);
+
+    TSR_TRY(w->source->read(w->source, w->tensor, 0, tsr_program_at(p, place->offset, place->bytes),
+                            bytes, p->err));
+    p->bytes_read += bytes;
+    return TSR_OK;
+}
+
 static tsr_status load_weight(tsr_program *p, size_t index)
 {
     const tsr_weight *w = &p->tape->weights[index];
@@ -93,6 +104,8 @@ static tsr_status load_weight(tsr_program *p, size_t index)
         return TSR_OK;
     if (!w->source)
         TSR_FAIL(p->err, TSR_E_INTERNAL, "%s: the tensor has no source", w->name);
+    if (w->source->packed)
+        return load_packed(p, w, place);
     job.op = &p->tape->ops[w->first];
     job.panels = tsr_program_panels(p, w);
     job.packed = tsr_program_at(p, place->offset, place->bytes);

@@ -27,11 +27,15 @@
 typedef int32_t tsr_val; /* 1-based index of a value; 0: none */
 typedef int32_t tsr_wt;  /* 1-based index of a weight; 0: none */
 
-/* Where a weight's bytes come from: implemented by model/ (a checkpoint) and by tests. */
+/* Where a weight's bytes come from: implemented by model/ (a checkpoint) and by tests. Several
+ * threads may read at once. */
 typedef struct tsr_source {
-    /* `bytes` bytes at `offset` of tensor `tensor`'s data, in the file's own dtype */
+    /* `bytes` bytes at `offset` of tensor `tensor`'s data, in the file's own dtype; with `packed`,
+     * of the weight as this backend packs it (tsr_backend.packed_offset), in the weight's dtype:
+     * checked, ready to be computed with */
     tsr_status (*read)(const struct tsr_source *s, int32_t tensor, size_t offset, void *dst,
                        size_t bytes, tsr_err *err);
+    bool packed;
 } tsr_source;
 
 typedef enum tsr_weight_kind {

@@ -107,7 +107,11 @@ tsr_status tsr_model_open_scheduler(tsr_model *m)
 
 tsr_status tsr_model_open_encoder(tsr_model *m, int32_t e)
 {
-    return open_part(m, encoder_names[e], "model", load_clip_config, &m->clip_cfg[e], &m->clip[e]);
+    TSR_TRY(
+        open_part(m, encoder_names[e], "model", load_clip_config, &m->clip_cfg[e], &m->clip[e]));
+    /* The pipeline's class decides, as in diffusers: a config may leave its "architectures" out. */
+    m->clip_cfg[e].with_projection = e == 1;
+    return TSR_OK;
 }
 
 tsr_status tsr_model_open_unet(tsr_model *m)

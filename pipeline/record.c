@@ -149,6 +149,8 @@ static void write_parameters(tsr_run *r, int32_t picture)
         tsr_buf_printf(b, ", Clip skip: %d", s->clip_skip + 1);
     if (s->eta > 0)
         tsr_buf_printf(b, ", Eta: %.9g", (double)s->eta);
+    if (s->rng == TSR_RNG_TORCH_CPU)
+        tsr_buf_puts(b, ", RNG: CPU"); /* readers take the GPU's generator where nothing is said */
     tsr_buf_printf(b, ", Version: Tessera %s", tsr_version());
 }
 

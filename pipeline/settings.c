@@ -165,6 +165,7 @@ static tsr_status resolve_scheduler(tsr_settings *s, tsr_context *ctx, const tsr
         .sigmas = d->sigmas,
         .prediction = d->prediction_type,
         .eta = d->eta,
+        .repair_sd = !m->index.is_xl,
     };
     bool lcm;
 

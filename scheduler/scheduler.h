@@ -4,12 +4,18 @@
  * reference implementation (diffusers); latents are small (a 64x64x4 latent is 64 KiB), so they
  * never go through a backend.
  *
- *     tsr_sched_make(&s, &cfg, n_steps, n, ...);            timesteps, sigmas; no allocation
- * afterwards x = noise * s->init_noise_sigma for (i = 0; i < s->n_calls; i++) { model calls; Heun,
- * dpm2 and PRK make several a step tsr_sched_scale_input(s, i, x, in); out = model(in,
- * s->timesteps[i]); if (tsr_sched_needs_noise(s, i)) draw noise[n];   exactly when the reference
- * draws tsr_sched_step(s, i, out, noise, x);              x is updated in place
+ *     tsr_sched_make(&s, cfg, n_steps, n, state, err);      everything is allocated here
+ *     x = noise * tsr_sched_init_noise_sigma(s)
+ *     for (i = 0; i < tsr_sched_n_calls(s); i++) {
+ *         tsr_sched_scale_input(s, i, x, in);
+ *         out = model(in, tsr_sched_timesteps(s)[i]);
+ *         if (tsr_sched_needs_noise(s, i))
+ *             draw noise[n];
+ *         tsr_sched_step(s, i, out, noise, x);
  *     }
+ *
+ * Heun, dpm2 and PNDM's Runge-Kutta start call the model more than once a step. Noise is drawn
+ * exactly when the reference draws it. x is updated in place.
  */
 #ifndef TSR_SCHEDULER_SCHEDULER_H
 #define TSR_SCHEDULER_SCHEDULER_H
@@ -29,11 +35,13 @@ typedef struct tsr_sched tsr_sched;
  * cli.md's names; changing the class follows diffusers' from_config: the new class's defaults
  * overlaid by the file's keys that it knows, then what the name implies (dpmpp_2m_sde:
  * algorithm_type). sigmas: NULL or default|karras|exponential|beta; prediction: NULL or
- * epsilon|v_prediction|sample. eta is DDIM's. Unsupported values are refused by name (TSR_E_MODEL
- * for the file's, TSR_E_USAGE for the options'). */
+ * epsilon|v_prediction|sample. eta is DDIM's. repair_sd: what StableDiffusionPipeline (SD1 and SD2,
+ * not SDXL) does to its scheduler's config: steps_offset 1, clip_sample false. Unsupported values
+ * are refused by name (TSR_E_MODEL for the file's, TSR_E_USAGE for the options'). */
 typedef struct tsr_sched_options {
     const char *name, *sigmas, *prediction;
     float eta;
+    bool repair_sd;
 } tsr_sched_options;
 tsr_status tsr_sched_config_make(tsr_sched_config **cfg, const char *json, const char *file_name,
                                  const tsr_sched_options *opt, const tsr_log *log, tsr_err *err);

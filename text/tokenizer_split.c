@@ -109,7 +109,8 @@ static const tsr_added_token *added_at(const tsr_tokenizer *tok, const tsr_uchar
 
 typedef bool (*piece_fn)(tsr_tokenizer *tok, const tsr_uchar *s, size_t n);
 
-/* Pushes the special tokens of the kind in s[0..n), and gives what lies between to `piece`. */
+/* Pushes the special tokens of the kind in s[0..n), and gives what lies between, if anything, to
+ * `piece`. */
 static bool cut_at_added(tsr_tokenizer *tok, const tsr_uchar *s, size_t n, bool normalized,
                          piece_fn piece)
 {
@@ -121,13 +122,13 @@ static bool cut_at_added(tsr_tokenizer *tok, const tsr_uchar *s, size_t n, bool 
             i++;
             continue;
         }
-        if (!piece(tok, s + first, i - first) ||
+        if ((i > first && !piece(tok, s + first, i - first)) ||
             !tsr_tokenizer_push(tok, (uint32_t)a->id, s[i].offset))
             return false;
         i += a->text.len;
         first = i;
     }
-    return piece(tok, s + first, n - first);
+    return first == n || piece(tok, s + first, n - first);
 }
 
 /* -------------------------------------------------------------------- pattern */

@@ -25,7 +25,7 @@ for folder in base memory kernels model text unet vae scheduler pipeline cli; do
         *" $target "*) ;;
         *) echo "$line" ;;
         esac
-        case $line in
+        case ${line##*#include} in
         *_internal.h*) [ "$target" = "$folder" ] || echo "$line (private to $target)" ;;
         esac
     done)

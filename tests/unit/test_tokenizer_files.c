@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/text_util.h"
 #include "tests/support/model_files.h"
 
 static const char vocab_json[] =
@@ -143,6 +144,43 @@ static void files__absent_byte_symbols__become_unknown_tokens(void)
     check_ids(tok, "axb", "0 13 4");
     check_ids(tok, "\xc3\xa9", "13 13"); /* two bytes; the symbol U+00E9 stands for byte E9 */
     tsr_tokenizer_free(tok);
+}
+
+/* Ranks need three bytes: with two, the last merge would come before the one in the middle. */
+static void files__more_than_65536_merges__keep_their_order(void)
+{
+    enum { FIRST = 0x4E00, N = 257 };
+    const char *dir = test_temp_dir();
+    tsr_buf vocab = {0}, merges = {0};
+    tsr_tokenizer *tok;
+    int32_t id = 7;
+
+    tsr_buf_puts(&vocab, "{\"<|startoftext|>\": 0, \"<|endoftext|>\": 1, \"a\": 2, \"b\": 3,"
+                         " \"c</w>\": 4, \"ab\": 5, \"bc</w>\": 6");
+    for (uint32_t i = 0; i < N; i++) {
+        char x[4];
+        size_t n = tsr_utf8_encode(FIRST + i, x);
+        tsr_buf_printf(&vocab, ", \"%.*s\": %d", (int)n, x, id++);
+    }
+    for (uint32_t i = 0; i < N * N; i++) {
+        char x[4], y[4];
+        int n = (int)tsr_utf8_encode(FIRST + i / N, x), m = (int)tsr_utf8_encode(FIRST + i % N, y);
+        if (i == 30000)
+            tsr_buf_puts(&merges, "a b\n");
+        tsr_buf_printf(&vocab, ", \"%.*s%.*s\": %d", n, x, m, y, id++);
+        tsr_buf_printf(&merges, "%.*s %.*s\n", n, x, m, y);
+    }
+    tsr_buf_puts(&vocab, "}");
+    tsr_buf_puts(&merges, "b c</w>\n");
+    REQUIRE(tsr_buf_ok(&vocab) && tsr_buf_ok(&merges));
+    model_file_text(dir, "vocab.json", vocab.data);
+    model_file_text(dir, "merges.txt", merges.data);
+    tok = load(dir);
+    check_ids(tok, "abc", "5 4");
+    check_ids(tok, "bc", "6");
+    tsr_tokenizer_free(tok);
+    tsr_buf_free(&vocab);
+    tsr_buf_free(&merges);
 }
 
 static void files__max_length__is_taken_when_sane(void)
@@ -444,6 +482,7 @@ int main(void)
     RUN(files__merges_with_carriage_returns_and_no_version__are_read);
     RUN(files__tokenizer_json_alone__is_read);
     RUN(files__absent_byte_symbols__become_unknown_tokens);
+    RUN(files__more_than_65536_merges__keep_their_order);
     RUN(files__max_length__is_taken_when_sane);
     RUN(files__special_tokens__follow_the_configs);
     RUN(files__added_tokens_json__adds_tokens);

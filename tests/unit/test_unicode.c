@@ -101,6 +101,7 @@ static void unicode__nfc__composes_and_reorders(void)
         {{'s', 0x307, 0x323}, {0x1E69}},                  /* and out of order */
         {{'q', 0x307, 0x323}, {'q', 0x323, 0x307}},       /* ordered only */
         {{'a', 0x300, 0x301}, {0xE0, 0x301}},             /* the same class: blocked */
+        {{'a', 0x313, 0x301}, {'a', 0x313, 0x301}},       /* also where it would compose */
         {{'a', 0x327, 0x300}, {0xE0, 0x327}},             /* past a lower class */
         {{0x301, 'a'}, {0x301, 'a'}},                     /* a mark with no starter */
         {{'a', 'b', 0x301}, {'a', 'b', 0x301}},           /* nothing composes */

@@ -110,13 +110,14 @@ tsr_status tsr_file_read(const tsr_file *f, size_t offset, void *dst, size_t byt
 
     if (!f->path)
         TSR_FAIL(err, TSR_E_INTERNAL, "read from a closed file");
-    if (!tsr_add_size(offset, bytes, &end) || end > (size_t)INT64_MAX)
+    if (!tsr_add_size(offset, bytes, &end) || (f->base > 0 && end > f->size) ||
+        !tsr_add_size(end, f->base, &end) || end > (size_t)INT64_MAX)
         TSR_FAIL(err, TSR_E_IO, "cannot read %s: offset %zu is out of range", f->path, offset);
     if (transfer_fails())
         return io_failed(err, "read", f->path, EIO);
     while (done < bytes) {
         ssize_t n = pread(f->fd, to + done, tsr_min_size(bytes - done, MOST_AT_ONCE),
-                          (off_t)(offset + done));
+                          (off_t)(f->base + offset + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -153,32 +154,38 @@ tsr_status tsr_file_write(const tsr_file *f, size_t offset, const void *data, si
     return TSR_OK;
 }
 
+tsr_status tsr_file_text(const tsr_file *f, size_t max_bytes, char **text, size_t *len,
+                         tsr_err *err)
+{
+    char *all;
+    tsr_status st;
+
+    if (f->size > max_bytes)
+        TSR_FAIL(err, TSR_E_MODEL, "%s has %zu bytes, more than the %zu that are accepted", f->path,
+                 f->size, max_bytes);
+    all = tsr_malloc(f->size + 1);
+    if (!all)
+        return no_memory(err, f->path);
+    st = tsr_file_read(f, 0, all, f->size, err);
+    if (st != TSR_OK) {
+        tsr_free(all);
+        return st;
+    }
+    all[f->size] = 0;
+    *text = all;
+    if (len)
+        *len = f->size;
+    return TSR_OK;
+}
+
 tsr_status tsr_file_slurp(const char *path, size_t max_bytes, char **text, size_t *len,
                           tsr_err *err)
 {
     tsr_file f;
-    char *all = NULL;
     tsr_status st;
 
     TSR_TRY(tsr_file_open(&f, path, err));
-    if (f.size > max_bytes) {
-        st = tsr_err_set(err, TSR_E_MODEL, "%s has %zu bytes, more than the %zu that are accepted",
-                         path, f.size, max_bytes);
-        goto done;
-    }
-    all = tsr_malloc(f.size + 1);
-    if (!all) {
-        st = no_memory(err, path);
-        goto done;
-    }
-    TSR_TRY_GOTO(tsr_file_read(&f, 0, all, f.size, err));
-    all[f.size] = 0;
-    *text = all;
-    all = NULL;
-    if (len)
-        *len = f.size;
-done:
-    tsr_free(all);
+    st = tsr_file_text(&f, max_bytes, text, len, err);
     tsr_file_close(&f);
     return st;
 }

@@ -13,6 +13,7 @@
 
 typedef struct tsr_file {
     int fd;      /* -1 when closed */
+    size_t base; /* where it begins in the descriptor's file: see base/folder.h; else 0 */
     size_t size; /* at open */
     char *path;  /* owned copy, for messages */
 } tsr_file;
@@ -30,6 +31,9 @@ tsr_status tsr_file_write(const tsr_file *f, size_t offset, const void *data, si
 
 /* The whole file as a zero-terminated heap string; TSR_E_MODEL when longer than `max_bytes`.
  * *len may be NULL. Free with tsr_free. */
+tsr_status tsr_file_text(const tsr_file *f, size_t max_bytes, char **text, size_t *len,
+                         tsr_err *err);
+/* The same of a file that is not open. */
 tsr_status tsr_file_slurp(const char *path, size_t max_bytes, char **text, size_t *len,
                           tsr_err *err);
 

@@ -120,20 +120,21 @@ static tsr_status place_specials(tsr_tokenizer *tok, tsr_specials *s, tsr_err *e
     return TSR_OK;
 }
 
-tsr_status tsr_tokenizer_load(tsr_tokenizer **out, const char *dir, const tsr_log *log,
-                              tsr_err *err)
+tsr_status tsr_tokenizer_load_from(tsr_tokenizer **out, const tsr_folder *dir, const tsr_log *log,
+                                   tsr_err *err)
 {
     tsr_tokenizer *tok = tsr_calloc(1, sizeof *tok);
     tsr_specials specials = {0};
     tsr_status st;
 
     if (!tok)
-        TSR_FAIL(err, TSR_E_OOM, "out of memory for the tokenizer %s", dir);
+        TSR_FAIL(err, TSR_E_OOM, "out of memory for the tokenizer of %s", dir->path);
     TSR_TRY_GOTO(tsr_specials_read_dir(&specials, dir, err));
     TSR_TRY_GOTO(tsr_tokenizer_read_files(tok, &specials, dir, err));
     st = place_specials(tok, &specials, err);
     if (st != TSR_OK) {
-        st = tsr_err_prefix(err, st, "%s", dir);
+        st = tsr_err_prefix(err, st, "%s%s%s", dir->path, dir->sub ? "/" : "",
+                            dir->sub ? dir->sub : "");
         goto done;
     }
     find_byte_ids(tok, log);
@@ -144,6 +145,12 @@ done:
     tsr_specials_free(&specials);
     tsr_tokenizer_free(tok);
     return st;
+}
+
+tsr_status tsr_tokenizer_load(tsr_tokenizer **out, const char *dir, const tsr_log *log,
+                              tsr_err *err)
+{
+    return tsr_tokenizer_load_from(out, &(tsr_folder){.path = dir}, log, err);
 }
 
 static void free_scratch(tsr_tokenizer *tok)

@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+#include "base/folder.h"
 #include "base/log.h"
 
 typedef struct tsr_tokenizer tsr_tokenizer;
@@ -21,6 +22,8 @@ typedef struct tsr_tokenizer tsr_tokenizer;
  * broken. */
 tsr_status tsr_tokenizer_load(tsr_tokenizer **tok, const char *dir, const tsr_log *log,
                               tsr_err *err);
+tsr_status tsr_tokenizer_load_from(tsr_tokenizer **tok, const tsr_folder *dir, const tsr_log *log,
+                                   tsr_err *err);
 void tsr_tokenizer_free(tsr_tokenizer *tok); /* accepts NULL */
 
 /* Begin token, the text's tokens, end token: not cut, not padded. `ids` belongs to the tokenizer

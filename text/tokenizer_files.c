@@ -15,7 +15,8 @@ enum { MAX_STRING = 2 * TSR_TOKEN_MAX_BYTES + 1 }; /* two tokens and a space */
 /* One JSON file while it is read, and what it goes to. */
 typedef struct walk {
     tsr_json *json;
-    const char *path;
+    const tsr_folder *dir;
+    const char *path; /* of the file that is open, for messages */
     tsr_err *err;
     tsr_tokenizer *tok;
     tsr_specials *specials;
@@ -27,12 +28,13 @@ typedef struct walk {
 typedef tsr_status (*walk_fn)(walk *w);
 
 /* Opens the file and lets `fn` read all of it. */
-static tsr_status walk_file(walk *w, walk_fn fn)
+static tsr_status walk_file(walk *w, const char *name, walk_fn fn)
 {
     tsr_file file;
     tsr_status st;
 
-    TSR_TRY(tsr_file_open(&file, w->path, w->err));
+    TSR_TRY(tsr_folder_open(w->dir, name, &file, w->err));
+    w->path = file.path;
     w->max_id = file.size; /* every id has an entry of more than a byte when they are dense */
     st = tsr_json_open_file(&w->json, &file, 0, file.size, MAX_STRING, w->err);
     if (st == TSR_OK) {
@@ -117,43 +119,39 @@ static tsr_status walk_top(walk *w)
 
 static tsr_status read_tokenizer_json(walk *w)
 {
-    TSR_TRY(walk_file(w, walk_top));
+    static const char name[] = "tokenizer.json";
+
+    TSR_TRY(walk_file(w, name, walk_top));
     if (!w->has_vocab || !w->has_merges)
-        TSR_FAIL(w->err, TSR_E_MODEL, "%s: has no model.vocab or no model.merges", w->path);
+        TSR_FAIL(w->err, TSR_E_MODEL, "%s: %s has no model.vocab or no model.merges", w->dir->path,
+                 name);
     w->second = true;
-    return walk_file(w, walk_top);
+    return walk_file(w, name, walk_top);
 }
 
-static tsr_status read_pair_of_files(walk *w, const char *merges)
+static tsr_status read_pair_of_files(walk *w)
 {
-    TSR_TRY(walk_file(w, walk_vocab));
-    return tsr_merges_read_text(&w->tok->merges, &w->tok->vocab, merges, w->err);
-}
-
-tsr_status tsr_tokenizer_read_files(tsr_tokenizer *tok, tsr_specials *s, const char *dir,
-                                    tsr_err *err)
-{
-    char *vocab = tsr_path_join(dir, "vocab.json"), *merges = tsr_path_join(dir, "merges.txt");
-    char *both = tsr_path_join(dir, "tokenizer.json");
-    walk w = {.tok = tok, .specials = s, .err = err};
+    tsr_file merges;
     tsr_status st;
 
-    if (!vocab || !merges || !both) {
-        st = tsr_err_set(err, TSR_E_OOM, "out of memory for the file names of %s", dir);
-    } else if (tsr_path_is_file(vocab) && tsr_path_is_file(merges)) {
-        w.path = vocab;
-        st = read_pair_of_files(&w, merges);
-    } else if (tsr_path_is_file(both)) {
-        w.path = both;
-        st = read_tokenizer_json(&w);
-    } else {
-        st = tsr_err_set(err, TSR_E_MODEL,
-                         "%s has no tokenizer: neither vocab.json and merges.txt nor "
-                         "tokenizer.json are there",
-                         dir);
-    }
-    tsr_free(vocab);
-    tsr_free(merges);
-    tsr_free(both);
+    TSR_TRY(walk_file(w, "vocab.json", walk_vocab));
+    TSR_TRY(tsr_folder_open(w->dir, "merges.txt", &merges, w->err));
+    st = tsr_merges_read_text(&w->tok->merges, &w->tok->vocab, &merges, w->err);
+    tsr_file_close(&merges);
     return st;
+}
+
+tsr_status tsr_tokenizer_read_files(tsr_tokenizer *tok, tsr_specials *s, const tsr_folder *dir,
+                                    tsr_err *err)
+{
+    walk w = {.tok = tok, .specials = s, .dir = dir, .err = err};
+
+    if (tsr_folder_has(dir, "vocab.json") && tsr_folder_has(dir, "merges.txt"))
+        return read_pair_of_files(&w);
+    if (tsr_folder_has(dir, "tokenizer.json"))
+        return read_tokenizer_json(&w);
+    TSR_FAIL(err, TSR_E_MODEL,
+             "%s%s%s has no tokenizer: neither vocab.json and merges.txt nor tokenizer.json are "
+             "there",
+             dir->path, dir->sub ? "/" : "", dir->sub ? dir->sub : "");
 }

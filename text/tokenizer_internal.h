@@ -53,7 +53,8 @@ typedef struct tsr_merges {
 bool tsr_merges_find(const tsr_merges *m, uint32_t left, uint32_t right, uint32_t *rank,
                      uint32_t *product);
 /* Reads merges.txt. TSR_E_MODEL names the file and the line. */
-tsr_status tsr_merges_read_text(tsr_merges *m, const tsr_vocab *v, const char *path, tsr_err *err);
+tsr_status tsr_merges_read_text(tsr_merges *m, const tsr_vocab *v, const tsr_file *file,
+                                tsr_err *err);
 /* Reads ["a b", ...] or [["a", "b"], ...]; the reader stands on the key before it. The first
  * counts, the second fills in at most as many. */
 tsr_status tsr_merges_count_json(size_t *n, tsr_json *j, const char *where, tsr_err *err);
@@ -87,7 +88,7 @@ typedef struct tsr_specials {
 } tsr_specials;
 
 /* tokenizer_config.json, special_tokens_map.json and added_tokens.json of `dir`, where there. */
-tsr_status tsr_specials_read_dir(tsr_specials *s, const char *dir, tsr_err *err);
+tsr_status tsr_specials_read_dir(tsr_specials *s, const tsr_folder *dir, tsr_err *err);
 /* The array "added_tokens" of tokenizer.json; the reader stands on its key. Comes after the
  * directory's other files. */
 tsr_status tsr_specials_read_added(tsr_specials *s, tsr_json *j, const char *where, tsr_err *err);
@@ -128,7 +129,7 @@ struct tsr_tokenizer {
     size_t symbols_cap, heap_len, heap_cap;
 };
 
-tsr_status tsr_tokenizer_read_files(tsr_tokenizer *tok, tsr_specials *s, const char *dir,
+tsr_status tsr_tokenizer_read_files(tsr_tokenizer *tok, tsr_specials *s, const tsr_folder *dir,
                                     tsr_err *err);
 /* The three below return false when out of memory. */
 bool tsr_tokenizer_push(tsr_tokenizer *tok, uint32_t id, uint32_t offset);

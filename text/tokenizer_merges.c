@@ -165,7 +165,8 @@ static tsr_status next_merge_line(line_reader *r, const char **text, size_t *len
     return TSR_OK;
 }
 
-static tsr_status read_lines(tsr_merges *m, const tsr_vocab *v, const tsr_file *file, tsr_err *err)
+tsr_status tsr_merges_read_text(tsr_merges *m, const tsr_vocab *v, const tsr_file *file,
+                                tsr_err *err)
 {
     line_reader r = {.file = file};
     const char *text;
@@ -188,17 +189,6 @@ static tsr_status read_lines(tsr_merges *m, const tsr_vocab *v, const tsr_file *
         TSR_TRY(add_pair(m, v, &p, err));
     }
     return TSR_OK;
-}
-
-tsr_status tsr_merges_read_text(tsr_merges *m, const tsr_vocab *v, const char *path, tsr_err *err)
-{
-    tsr_file file;
-    tsr_status st;
-
-    TSR_TRY(tsr_file_open(&file, path, err));
-    st = read_lines(m, v, &file, err);
-    tsr_file_close(&file);
-    return st;
 }
 
 /* -------------------------------------------------------------- tokenizer.json */

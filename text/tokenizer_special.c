@@ -238,20 +238,18 @@ static tsr_status read_added_ids(tsr_specials *s, const reader *r)
 
 typedef tsr_status (*read_fn)(tsr_specials *s, const reader *r);
 
-/* Reads the object in dir/name with `read`; a file that is not there is no error. */
-static tsr_status read_file(tsr_specials *s, const char *dir, const char *name, read_fn read,
+/* Reads the object in the file `name` with `read`; a file that is not there is no error. */
+static tsr_status read_file(tsr_specials *s, const tsr_folder *dir, const char *name, read_fn read,
                             tsr_err *err)
 {
-    char *path = tsr_path_join(dir, name);
-    reader r = {.path = path, .err = err};
-    tsr_file file = {.fd = -1};
-    tsr_status st = TSR_OK;
+    reader r = {.err = err};
+    tsr_file file;
+    tsr_status st;
 
-    if (!path)
-        TSR_FAIL(err, TSR_E_OOM, "out of memory for the name of %s", name);
-    if (!tsr_path_is_file(path))
-        goto done;
-    TSR_TRY_GOTO(tsr_file_open(&file, path, err));
+    if (!tsr_folder_has(dir, name))
+        return TSR_OK;
+    TSR_TRY(tsr_folder_open(dir, name, &file, err));
+    r.path = file.path;
     TSR_TRY_GOTO(tsr_json_open_file(&r.json, &file, 0, file.size, TSR_TOKEN_MAX_BYTES, err));
     if (tsr_json_next(r.json) != TSR_JSON_OBJECT)
         TSR_TRY_GOTO(broken(&r, "not a JSON object"));
@@ -261,11 +259,10 @@ static tsr_status read_file(tsr_specials *s, const char *dir, const char *name, 
 done:
     tsr_json_close(r.json);
     tsr_file_close(&file);
-    tsr_free(path);
     return st;
 }
 
-tsr_status tsr_specials_read_dir(tsr_specials *s, const char *dir, tsr_err *err)
+tsr_status tsr_specials_read_dir(tsr_specials *s, const tsr_folder *dir, tsr_err *err)
 {
     s->max_length = DEFAULT_LENGTH;
     TSR_TRY(read_file(s, dir, "tokenizer_config.json", read_config, err));

@@ -1,5 +1,5 @@
 /* check.c -- see check.h. */
-#include "tests/support/check.h"
+#include "tests/support/check_internal.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include "base/num.h"
 
-enum { GUARD = 64, GUARD_BYTE = 0xFF, N_TIERS = TSR_TIER_AVX512FP16 + 1, MAX_THREADS = 3 };
+enum { N_TIERS = TSR_TIER_AVX512FP16 + 1 };
 
 /* ---------------------------------------------------------------- operands */
 
@@ -144,190 +144,47 @@ double check_joined(const check *c, const tsr_op *op, int32_t n, int32_t p, int3
     return ch < c1 ? check_at(c, op->in[0], n, p, ch) : check_at(c, op->in[1], n, p, ch - c1);
 }
 
-/* --------------------------------------------------- the op in memory, guarded */
-
-typedef struct guarded {
-    unsigned char *data; /* 64-byte aligned */
-    size_t bytes;
-} guarded;
-
-static guarded guarded_make(size_t bytes)
-{
-    guarded g = {NULL, bytes};
-    unsigned char *p = aligned_alloc(64, tsr_align_up(bytes, 64) + 2 * GUARD);
-
-    memset(p, GUARD_BYTE, tsr_align_up(bytes, 64) + 2 * GUARD);
-    g.data = p + GUARD;
-    return g;
-}
-
-static void guarded_free(guarded *g)
-{
-    if (g->data)
-        free(g->data - GUARD);
-    g->data = NULL;
-}
-
-static bool guards_hold(const guarded *g)
-{
-    for (size_t i = 0; i < GUARD; i++)
-        if (g->data[-1 - (ptrdiff_t)i] != GUARD_BYTE || g->data[g->bytes + i] != GUARD_BYTE)
-            return false;
-    return true;
-}
-
-typedef struct placed {
-    const tsr_backend *b;
-    tsr_call call;
-    guarded out, in[4], w[2];
-} placed;
-
-static tsr_tensor tensor(const tsr_value *x, void *data)
-{
-    tsr_tensor t = {.data = data,
-                    .n = x->n,
-                    .h = x->h,
-                    .w = x->w,
-                    .c = x->c,
-                    .n_rows = x->h,
-                    .dtype = x->dtype};
-
-    t.row_stride = (size_t)x->w * (size_t)x->c * tsr_dtype_size(x->dtype);
-    t.entry_stride = t.row_stride * (size_t)x->h;
-    return t;
-}
-
-static void store_input(void *dst, tsr_dtype dtype, const float *src, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (dtype == TSR_U8)
-            ((uint8_t *)dst)[i] = (uint8_t)src[i];
-        else if (dtype == TSR_I32)
-            ((int32_t *)dst)[i] = (int32_t)src[i];
-        else
-            tsr_from_f32((unsigned char *)dst + i * tsr_dtype_size(dtype), dtype, src + i, 1);
-    }
-}
-
-static size_t row_elements(const tsr_weight *w)
-{
-    size_t n = 1;
-
-    for (int32_t i = 1; i < w->n_dims; i++)
-        n *= (size_t)w->dims[i];
-    return n;
-}
-
-/* Packs in one call, then panel by panel from the last: the bytes must agree. */
-static guarded pack_weight(const check *c, const tsr_backend *b, const tsr_op *op, tsr_wt index)
-{
-    const tsr_weight *w = &c->tape.weights[index];
-    const float *rows = c->weight_data[index];
-    size_t bytes = b->packed_bytes(b, op, w), row = row_elements(w);
-    int32_t panel = b->panel_rows(b, op, w), n = w->dims[0];
-    guarded whole = guarded_make(bytes), parts = guarded_make(bytes);
-
-    CHECK_MSG(panel >= 1 && bytes % 64 == 0, "%s %s: panels of %d rows, %zu bytes", c->label,
-              b->tier, panel, bytes);
-    b->pack(b, op, w, rows, 0, n, 0, whole.data);
-    for (int32_t r = (n - 1) / panel * panel; r >= 0; r -= panel)
-        b->pack(b, op, w, rows + (size_t)r * row, r, tsr_min_i32(panel, n - r), 0, parts.data);
-    CHECK_MSG(memcmp(whole.data, parts.data, bytes) == 0, "%s %s: packing by panels differs",
-              c->label, b->tier);
-    CHECK_MSG(guards_hold(&whole) && guards_hold(&parts), "%s %s: packing wrote beside the weight",
-              c->label, b->tier);
-    guarded_free(&parts);
-    return whole;
-}
-
-static void place(const check *c, const tsr_backend *b, placed *p)
-{
-    const tsr_op *op = &c->tape.ops[0];
-    const tsr_value *out = &c->tape.values[op->out];
-
-    memset(p, 0, sizeof *p);
-    p->b = b;
-    p->call.op = op;
-    p->out = guarded_make(tsr_value_bytes(out));
-    p->call.out = tensor(out, p->out.data);
-    for (int32_t k = 0; k < 4; k++) {
-        const tsr_value *x = &c->tape.values[op->in[k]];
-        if (!op->in[k])
-            continue;
-        p->in[k] = guarded_make(tsr_value_bytes(x));
-        p->call.in[k] = tensor(x, p->in[k].data);
-        store_input(p->in[k].data, x->dtype, c->value_data[op->in[k]],
-                    tsr_value_bytes(x) / tsr_dtype_size(x->dtype));
-    }
-    for (int32_t k = 0; k < 2; k++) {
-        if (!op->w[k])
-            continue;
-        p->w[k] = pack_weight(c, b, op, op->w[k]);
-        p->call.wd[k] = &c->tape.weights[op->w[k]];
-        p->call.w[k] = p->w[k].data;
-    }
-}
-
-static void unplace(placed *p)
-{
-    guarded_free(&p->out);
-    for (int32_t k = 0; k < 4; k++)
-        guarded_free(&p->in[k]);
-    for (int32_t k = 0; k < 2; k++)
-        guarded_free(&p->w[k]);
-}
-
-/* One window with scratch of exactly the size that the backend asks for. */
-static void run_window(const check *c, placed *p, tsr_pool *pool, tsr_window window)
-{
-    guarded work =
-        guarded_make(p->b->work_bytes(p->b, &c->tape, p->call.op, &window, tsr_pool_threads(pool)));
-
-    p->call.window = window;
-    p->call.pool = pool;
-    p->call.work = work.bytes ? work.data : NULL;
-    p->call.work_bytes = work.bytes;
-    p->b->run(p->b, &p->call);
-    CHECK_MSG(guards_hold(&work), "%s %s: wrote beside its scratch", c->label, p->b->tier);
-    guarded_free(&work);
-}
+/* ------------------------------------------------------------------ demands */
 
 /* The whole op in windows of `rows` output rows (0: all), from the last window when `backwards`. */
-static void run_windows(const check *c, placed *p, tsr_pool *pool, int32_t rows, bool backwards)
+static void run_windows(const check *c, check_placed *p, tsr_pool *pool, int32_t rows,
+                        bool backwards)
 {
     int32_t h = p->call.out.h, step = rows ? rows : h, n = tsr_div_up(h, step);
 
-    memset(p->out.data, GUARD_BYTE, p->out.bytes);
+    memset(p->out.data, CHECK_GUARD_BYTE, p->out.bytes);
     for (int32_t i = 0; i < n; i++) {
         int32_t h0 = (backwards ? n - 1 - i : i) * step;
-        run_window(c, p, pool,
-                   (tsr_window){.n1 = p->call.out.n, .h0 = h0, .h1 = tsr_min_i32(h, h0 + step)});
+        check_run_window(
+            c, p, pool,
+            (tsr_window){.n1 = p->call.out.n, .h0 = h0, .h1 = tsr_min_i32(h, h0 + step)});
     }
-    CHECK_MSG(guards_hold(&p->out), "%s %s: wrote beside its output", c->label, p->b->tier);
+    CHECK_MSG(check_guards_hold(&p->out), "%s %s: wrote beside its output", c->label, p->b->tier);
 }
 
-/* ------------------------------------------------------------------ demands */
-
-static void same_bits(const check *c, const placed *p, const unsigned char *want, const char *what)
+static void same_bits(const check *c, const check_placed *p, const unsigned char *want,
+                      const char *what)
 {
     CHECK_MSG(memcmp(p->out.data, want, p->out.bytes) == 0, "%s %s: other bits with %s", c->label,
               p->b->tier, what);
 }
 
-static void check_windows(const check *c, placed *p, tsr_pool *pools[], const unsigned char *want)
+static void check_windows(const check *c, check_placed *p, tsr_pool *pools[],
+                          const unsigned char *want)
 {
     static const int32_t rows[] = {1, 2, 3, 5};
     char what[64];
 
     for (int32_t i = 0; i < 4; i++) {
-        run_windows(c, p, pools[i % MAX_THREADS], rows[i], i % 2 == 1);
+        run_windows(c, p, pools[i % CHECK_MAX_THREADS], rows[i], i % 2 == 1);
         snprintf(what, sizeof what, "windows of %d rows", rows[i]);
         same_bits(c, p, want, what);
     }
 }
 
 /* Every entry as if it were the only one. */
-static void check_entries(const check *c, placed *p, tsr_pool *pool, const unsigned char *want)
+static void check_entries(const check *c, check_placed *p, tsr_pool *pool,
+                          const unsigned char *want)
 {
     tsr_call all = p->call;
     int32_t n = all.out.n;
@@ -335,7 +192,7 @@ static void check_entries(const check *c, placed *p, tsr_pool *pool, const unsig
     for (int32_t k = 0; k < 4; k++)
         if (all.in[k].data && all.in[k].n != n && all.in[k].n != 1)
             return; /* entries that repeat: each depends on its number */
-    memset(p->out.data, GUARD_BYTE, p->out.bytes);
+    memset(p->out.data, CHECK_GUARD_BYTE, p->out.bytes);
     for (int32_t i = 0; i < n; i++) {
         p->call = all;
         p->call.out.n = 1;
@@ -346,28 +203,28 @@ static void check_entries(const check *c, placed *p, tsr_pool *pool, const unsig
             p->call.in[k].n = 1;
             p->call.in[k].data = p->in[k].data + (size_t)i * all.in[k].entry_stride;
         }
-        run_window(c, p, pool, (tsr_window){.n1 = 1, .h1 = all.out.h});
+        check_run_window(c, p, pool, (tsr_window){.n1 = 1, .h1 = all.out.h});
     }
     p->call = all;
     same_bits(c, p, want, "an entry computed alone");
 }
 
-static void check_operands(const check *c, const placed *p)
+static void check_operands(const check *c, const check_placed *p)
 {
     for (int32_t k = 0; k < 4; k++) {
-        guarded copy;
+        check_guarded copy;
         if (!p->in[k].data)
             continue;
-        copy = guarded_make(p->in[k].bytes);
-        store_input(copy.data, p->call.in[k].dtype, c->value_data[p->call.op->in[k]],
+        copy = check_guarded_make(p->in[k].bytes);
+        check_store(copy.data, p->call.in[k].dtype, c->value_data[p->call.op->in[k]],
                     copy.bytes / tsr_dtype_size(p->call.in[k].dtype));
-        CHECK_MSG(memcmp(copy.data, p->in[k].data, copy.bytes) == 0 && guards_hold(&p->in[k]),
+        CHECK_MSG(memcmp(copy.data, p->in[k].data, copy.bytes) == 0 && check_guards_hold(&p->in[k]),
                   "%s %s: operand %d was written", c->label, p->b->tier, k);
-        guarded_free(&copy);
+        check_guarded_free(&copy);
     }
 }
 
-static void to_float(float *dst, const placed *p, size_t n)
+static void to_float(float *dst, const check_placed *p, size_t n)
 {
     tsr_to_f32(dst, p->out.data, p->call.out.dtype, n);
 }
@@ -415,9 +272,9 @@ static void check_tier(const check *c, const tsr_backend *b, tsr_pool *pools[], 
     unsigned char *bits = malloc(tsr_value_bytes(out));
     check_limits floor = floors(out->dtype);
     errors e;
-    placed p;
+    check_placed p;
 
-    place(c, b, &p);
+    check_place(c, b, &p);
     run_windows(c, &p, pools[0], 0, false);
     memcpy(bits, p.out.data, p.out.bytes);
     to_float(got, &p, n);
@@ -427,30 +284,31 @@ static void check_tier(const check *c, const tsr_backend *b, tsr_pool *pools[], 
     CHECK_MSG(e.l2 <= 2 * portable->l2 + floor.l2 && e.max <= 3 * portable->max + floor.max,
               "%s %s: error %.2e (max %.2e), portable %.2e (max %.2e)", c->label, b->tier, e.l2,
               e.max, portable->l2, portable->max);
-    for (int32_t t = 1; t < MAX_THREADS; t++) {
+    for (int32_t t = 1; t < CHECK_MAX_THREADS; t++) {
         run_windows(c, &p, pools[t], 0, false);
         same_bits(c, &p, bits, t == 1 ? "2 threads" : "3 threads");
     }
     check_windows(c, &p, pools, bits);
     check_entries(c, &p, pools[1], bits);
-    check_operands(c, &p);
     CHECK_MSG(b->all_finite(b, &p.call.out, pools[1]) == isfinite(test_max_abs_diff(got, got, n)),
               "%s %s: all_finite is wrong", c->label, b->tier);
-    unplace(&p);
+    check_parts(c, &p, pools, bits);
+    check_operands(c, &p);
+    check_unplace(&p);
     free(got);
     free(bits);
 }
 
 void check_all(check *c, check_reference reference, check_limits limits)
 {
-    tsr_pool *pools[MAX_THREADS] = {0};
+    tsr_pool *pools[CHECK_MAX_THREADS] = {0};
     const tsr_value *out = &c->tape.values[c->tape.ops[0].out];
     double *want = calloc(tsr_value_bytes(out), sizeof *want);
     errors portable = {0, 0};
     check_limits floor = floors(out->dtype);
 
     reference(c, want);
-    for (int32_t t = 0; t < MAX_THREADS; t++)
+    for (int32_t t = 0; t < CHECK_MAX_THREADS; t++)
         CHECK(tsr_pool_make(&pools[t], t + 1, &c->err) == TSR_OK);
     for (int32_t tier = TSR_TIER_PORTABLE; tier < N_TIERS; tier++)
         if (tsr_cpu_backend((tsr_cpu_tier)tier))
@@ -458,7 +316,7 @@ void check_all(check *c, check_reference reference, check_limits limits)
     CHECK_MSG(portable.l2 <= limits.l2 + floor.l2 && portable.max <= limits.max + floor.max,
               "%s portable: error %.2e (max %.2e) against double", c->label, portable.l2,
               portable.max);
-    for (int32_t t = 0; t < MAX_THREADS; t++)
+    for (int32_t t = 0; t < CHECK_MAX_THREADS; t++)
         tsr_pool_free(pools[t]);
     free(want);
     check_end(c);
@@ -470,13 +328,13 @@ float *check_portable_output(check *c)
     size_t n = tsr_value_bytes(out) / tsr_dtype_size(out->dtype);
     float *got = malloc(n * sizeof *got);
     tsr_pool *pool = NULL;
-    placed p;
+    check_placed p;
 
     CHECK(tsr_pool_make(&pool, 1, &c->err) == TSR_OK);
-    place(c, tsr_cpu_backend(TSR_TIER_PORTABLE), &p);
+    check_place(c, tsr_cpu_backend(TSR_TIER_PORTABLE), &p);
     run_windows(c, &p, pool, 0, false);
     to_float(got, &p, n);
-    unplace(&p);
+    check_unplace(&p);
     tsr_pool_free(pool);
     return got;
 }
@@ -497,12 +355,12 @@ static double now(void)
 }
 
 /* Best of at least three runs and a quarter of a second. */
-static double best_seconds(const check *c, placed *p, tsr_pool *pool)
+static double best_seconds(const check *c, check_placed *p, tsr_pool *pool)
 {
     double best = INFINITY, begin = now();
     tsr_window whole = {.n1 = p->call.out.n, .h1 = p->call.out.h};
-    guarded work =
-        guarded_make(p->b->work_bytes(p->b, &c->tape, p->call.op, &whole, tsr_pool_threads(pool)));
+    check_guarded work = check_guarded_make(
+        p->b->work_bytes(p->b, &c->tape, p->call.op, &whole, tsr_pool_threads(pool)));
 
     p->call.window = whole;
     p->call.pool = pool;
@@ -513,12 +371,12 @@ static double best_seconds(const check *c, placed *p, tsr_pool *pool)
         p->b->run(p->b, &p->call);
         best = fmin(best, now() - start);
     }
-    guarded_free(&work);
+    check_guarded_free(&work);
     return best;
 }
 
 /* What the op reads and writes, once each. */
-static double moved_bytes(const placed *p)
+static double moved_bytes(const check_placed *p)
 {
     double sum = (double)p->out.bytes;
 
@@ -536,10 +394,10 @@ void check_bench(check *c)
 
     for (int32_t tier = TSR_TIER_PORTABLE; tier < N_TIERS; tier++) {
         const tsr_backend *b = tsr_cpu_backend((tsr_cpu_tier)tier);
-        placed p;
+        check_placed p;
         if (!b)
             continue;
-        place(c, b, &p);
+        check_place(c, b, &p);
         for (int32_t i = 0; i < 2; i++) {
             tsr_pool *pool = NULL;
             double s;
@@ -550,7 +408,7 @@ void check_bench(check *c)
                    counts[i], s * 1e3, flops / s * 1e-9, moved_bytes(&p) / s * 1e-9);
             tsr_pool_free(pool);
         }
-        unplace(&p);
+        check_unplace(&p);
     }
     check_end(c);
 }

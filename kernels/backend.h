@@ -2,7 +2,24 @@
  *
  * A backend computes one window of one op at a time on operands that the executor has placed.
  * It decides nothing about memory: it only says how many bytes a packed weight and an op's
- * scratch take, which the planner turns into offsets. */
+ * scratch take, which the planner turns into offsets.
+ *
+ * Rows. Every operand and the output may hold some rows only: row y of entry n is at
+ *     data + n * entry_stride + (y - row0) * row_stride,
+ * rows are dense, and entries may have anything between them. A window needs these rows:
+ *     conv2d        x, x2: those under its taps (of the source, where there is a resize)
+ *     attention     k, v: all keys, or those of [kv0, kv1); q as the others
+ *     group_norm    x, x2: its own with `stats`, else the whole image
+ *     latent_in     x: all rows, which are channels of an NCHW value
+ *     latent_out    x: all rows; the output's rows are channels
+ *     others, and every residual: the window's own rows; vectors and gathered values: all
+ *
+ * In place. The output may be the very buffer (same layout and type) of: conv2d's and linear's
+ * residual, either summand of add, x of layer_norm, x of group_norm without x2 (with `stats`, or in
+ * one window of all rows). A task reads such an element just before it writes it, and no other
+ * task reads it. Any other overlap of the output with an operand is wrong.
+ *
+ * Bits depend on none of this: not on windows and their order, pieces, blocks, buffers, threads. */
 #ifndef TSR_KERNELS_BACKEND_H
 #define TSR_KERNELS_BACKEND_H
 
@@ -37,14 +54,14 @@ typedef struct tsr_call {
     const tsr_weight *wd[2]; /* their descriptions */
     tsr_window window;
     /* group_norm: per-row partial sums of the whole image, filled by norm_stats over every row
-     * before the first window is applied; NULL: the kernel computes them itself, with the same
-     * bits. */
+     * before the first window is applied, which merges them (so it writes here, too); NULL: the
+     * kernel computes them itself, with the same bits. */
     void *stats;
     /* attention over keys and values that come in blocks: tokens [kv0, kv1) are in in[1], in[2]
      * (row0, n_rows say which rows are held); `carry` keeps maximum, sum and accumulator of every
      * query of the window between calls; the first block starts it (kv0 == 0), the last one (kv1 ==
      * T) writes the output. carry NULL: one call over all tokens. kv0 is a multiple of kv_block. */
-    void *carry;
+    void *carry; /* 64-byte aligned, as stats */
     int32_t kv0, kv1;
     void *work; /* 64-byte aligned scratch of work_bytes */
     size_t work_bytes;
@@ -78,7 +95,8 @@ struct tsr_backend {
     int32_t (*kv_block)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
     size_t (*carry_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
                           const tsr_window *window);
-    /* Scratch for one window of the op, all threads together. */
+    /* Scratch for one window of the op, all threads together; never more for a part of a window.
+     * norm_stats takes that of its window. */
     size_t (*work_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
                          const tsr_window *window, int32_t n_threads);
     /* Computes the window. Cannot fail. */

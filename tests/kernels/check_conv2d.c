@@ -46,6 +46,9 @@ static const conv_case CASES[] = {
     {1, 5, 5, 4, 0, 4, 5, 5, 1, 4, 4, 4, 4, 0, 0, 0, false, false, "ffff", CHECK_UNIFORM},
     {1, 6, 6, 24, 0, 31, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, false, false, "ffff", CHECK_UNIFORM},
     {1, 3, 130, 8, 0, 8, 3, 3, 1, PAD1, 0, 0, 0, false, false, "hhhh", CHECK_UNIFORM},
+    {1, 3, 521, 5, 0, 7, 3, 3, 1, PAD1, 0, 0, 0, true, false, "ffff", CHECK_UNIFORM},
+    {1, 4, 1043, 3, 0, 5, 3, 3, 2, PAD1, 0, 0, 0, false, false, "hhhh", CHECK_UNIFORM},
+    {1, 3, 200, 4, 0, 6, 3, 5, 1, 1, 2, 1, 2, 7, 523, 0, false, false, "ffff", CHECK_UNIFORM},
     {1, 19, 21, 33, 0, 40, 3, 3, 1, PAD1, 0, 0, 1, true, false, "hhhh", CHECK_UNIFORM},
     /* mixed types, extreme numbers */
     {1, 4, 5, 24, 0, 40, 3, 3, 1, PAD1, 0, 0, 1, true, false, "hfhf", CHECK_UNIFORM},

@@ -161,9 +161,13 @@ static check_guarded hold(tsr_tensor *x, const int32_t rows[2])
 static void run_call(parts *t, tsr_call *call)
 {
     const tsr_backend *b = t->p->b;
-    check_guarded work = check_guarded_make(
-        b->work_bytes(b, &t->c->tape, call->op, &call->window, tsr_pool_threads(t->pool)));
+    int32_t threads = tsr_pool_threads(t->pool);
+    tsr_window all = {.n1 = call->out.n, .h1 = call->out.h};
+    check_guarded work =
+        check_guarded_make(b->work_bytes(b, &t->c->tape, call->op, &call->window, threads));
 
+    CHECK_MSG(work.bytes <= b->work_bytes(b, &t->c->tape, call->op, &all, threads),
+              "%s %s: a part needs more scratch than the whole", t->c->label, b->tier);
     call->pool = t->pool;
     call->work = work.bytes ? work.data : NULL;
     call->work_bytes = work.bytes;

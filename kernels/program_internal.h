@@ -12,26 +12,17 @@ enum { TSR_PROGRAM_CHECKED = 1 };
 enum { TSR_PROGRAM_CHECKED = 0 };
 #endif
 
-/* Times of the plan: 0 is loading, op i is i + 1, the last op's is also the end. */
-typedef struct tsr_lifetime {
-    int32_t first, last;
-} tsr_lifetime;
+/* Address of an item in the arena; NULL for item 0 and for an empty one. */
+void *tsr_program_item(const tsr_program *p, int32_t item);
 
-/* When value `v` (no view) must keep its content. */
-tsr_lifetime tsr_program_value_life(const tsr_tape *t, tsr_val v);
+/* Reads output channels [c0,c1) of a weight and packs them at dst, which is their piece. The pool
+ * helps when `pool` is not NULL. (program_load.c) */
+tsr_status tsr_program_read_weight(tsr_program *p, int32_t w, const int32_t c[2], void *dst,
+                                   tsr_pool *pool, uint64_t *bytes, tsr_err *err);
 
-/* How weight `w` is read: rows at a time, and where in the staging place. */
-typedef struct tsr_panels {
-    int32_t n_rows;      /* dims[0] */
-    int32_t panel_rows;  /* the backend's */
-    int32_t rows_a_read; /* a multiple of panel_rows */
-    size_t row_elements;
-    size_t raw_bytes;     /* of one read, in the file's type; 0: read in place as float32 */
-    size_t staging_bytes; /* raw, then float32 */
-} tsr_panels;
-tsr_panels tsr_program_panels(const tsr_program *p, const tsr_weight *w);
-
-/* Address of `bytes` bytes at `offset` of the program's part of the arena. */
-void *tsr_program_at(const tsr_program *p, size_t offset, size_t bytes);
+/* program_io.c: jobs [begin,end) are submitted, those up to `n` waited for, all finished. */
+void tsr_program_submit(tsr_program *p, int32_t begin, int32_t end, int32_t step);
+tsr_status tsr_program_wait(tsr_program *p, int32_t begin, int32_t n);
+tsr_status tsr_program_drain(tsr_program *p, tsr_status st);
 
 #endif

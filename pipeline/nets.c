@@ -11,7 +11,7 @@
 
 static tsr_status plan_net(tsr_net *net, tsr_context *ctx)
 {
-    TSR_TRY(tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, &ctx->err));
+    TSR_TRY(tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, NULL, &ctx->err));
     net->made = true;
     return TSR_OK;
 }

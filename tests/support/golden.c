@@ -237,14 +237,13 @@ bool golden_net_plan(golden_net *n, tsr_cpu_tier tier, int32_t n_threads, int32_
 {
     tsr_program *p = &n->program;
     const tsr_backend *b = tsr_cpu_backend(tier);
+    tsr_plan_options opt = {.tile_rows = window_rows};
 
     CHECK_MSG(b, "no backend for tier %s", tsr_cpu_tier_name(tier));
     if (!b || !golden_ok(tsr_pool_make(&n->pool, n_threads, &n->err), &n->err) ||
-        !golden_ok(tsr_program_make(p, &n->tape, b, n->pool, &n->err), &n->err) ||
+        !golden_ok(tsr_program_make(p, &n->tape, b, n->pool, &opt, &n->err), &n->err) ||
         !golden_ok(tsr_arena_make(&n->arena, tsr_program_bytes(p), &n->err), &n->err))
         return false;
-    for (size_t i = 0; window_rows > 0 && i < n->tape.n_ops; i++)
-        p->window_rows[i] = window_rows;
     tsr_program_bind(p, &n->arena, 0);
     return golden_ok(tsr_program_load(p), &n->err);
 }

@@ -30,6 +30,7 @@ typedef struct rig_desc {
 static bool rig_plan(rig *r, const rig_desc *d)
 {
     tsr_cpu_tier tier = d->tier ? d->tier : TSR_TIER_PORTABLE;
+    tsr_plan_options opt = {.tile_rows = d->window_rows};
     tsr_status st;
 
     memset(r, 0, sizeof *r);
@@ -37,12 +38,11 @@ static bool rig_plan(rig *r, const rig_desc *d)
     if (st == TSR_OK)
         st = tsr_pool_make(&r->pool, d->threads ? d->threads : 1, &r->net.err);
     if (st == TSR_OK)
-        st = tsr_program_make(&r->p, &r->net.tape, tsr_cpu_backend(tier), r->pool, &r->net.err);
+        st = tsr_program_make(&r->p, &r->net.tape, tsr_cpu_backend(tier), r->pool, &opt,
+                              &r->net.err);
     if (st == TSR_OK)
         st = tsr_arena_make(&r->arena, d->base + tsr_program_bytes(&r->p), &r->net.err);
     CHECK_MSG(st == TSR_OK, "%s", r->net.err.msg);
-    for (size_t i = 0; st == TSR_OK && i < r->net.tape.n_ops; i++)
-        r->p.window_rows[i] = d->window_rows;
     if (st == TSR_OK)
         tsr_program_bind(&r->p, &r->arena, d->base);
     return st == TSR_OK;
@@ -290,10 +290,10 @@ static void plan__prologue_only_values__die(void)
     for (int32_t i = 0; i < 3; i++)
         CHECK(tsr_op_add(&t, &(tsr_add_desc){.x = y, .y = i ? z : y}, &z) == TSR_OK);
     tsr_tape_output(&t, z, "z");
-    CHECK(tsr_program_make(&p, &t, tsr_cpu_backend(TSR_TIER_PORTABLE), pool, &err) == TSR_OK);
-    /* y for ever, and two of the loop's at a time: the prologue's two lie under them */
-    CHECK(tsr_program_bytes(&p) == 3 * 64000);
-    CHECK(p.values[x].bytes == 64000);
+    CHECK(tsr_program_make(&p, &t, tsr_cpu_backend(TSR_TIER_PORTABLE), pool, NULL, &err) == TSR_OK);
+    /* y for ever, and one of the loop's, in place: what the prologue had lies under it */
+    CHECK(tsr_program_bytes(&p) == 2 * 64000);
+    CHECK(p.plan.items[p.plan.value_item[x]].bytes == 64000);
     tsr_program_free(&p);
     tsr_tape_free(&t);
     tsr_pool_free(pool);
@@ -332,7 +332,8 @@ static void plan__any_allocation_fails__is_out_of_memory(void)
         tsr_status st;
         net.err = (tsr_err){0};
         tsr_alloc_fail_at(n);
-        st = tsr_program_make(&p, &net.tape, tsr_cpu_backend(TSR_TIER_PORTABLE), pool, &net.err);
+        st = tsr_program_make(&p, &net.tape, tsr_cpu_backend(TSR_TIER_PORTABLE), pool, NULL,
+                              &net.err);
         failed = tsr_alloc_failed();
         tsr_alloc_fail_at(0);
         CHECK(st == (failed ? TSR_E_OOM : TSR_OK) && (!failed || net.err.msg[0]));
@@ -414,15 +415,23 @@ static void check_big_result(const toy_source *s, const tsr_program *p, tsr_val 
     free(w);
 }
 
+static size_t value_bytes(const tsr_program *p, tsr_val v)
+{
+    return p->plan.items[p->plan.value_item[v]].bytes;
+}
+
 /* Memory: the weight, and above it either what loading needs or what running needs. */
 static void check_big_plan(const toy_source *s, const tsr_program *p, tsr_val x, tsr_val y)
 {
-    size_t run = p->values[x].bytes + p->values[y].bytes + p->work[0].bytes;
+    size_t staging = p->plan.items[p->plan.staging_item].bytes;
+    size_t run =
+        value_bytes(p, x) + value_bytes(p, y) + p->plan.items[p->plan.actions[0].work].bytes;
 
-    CHECK(s->n_reads > 1 && s->in_order && s->largest_read <= p->staging_bytes);
-    CHECK(p->staging_bytes <= 1 << 20 && p->staging_bytes > 1 << 19);
+    CHECK(s->n_reads > 1 && s->in_order && s->largest_read <= staging);
+    CHECK(staging <= 1 << 20 && staging > 1 << 19);
     CHECK(s->bytes == s->elements[0] * tsr_dtype_size(s->dtype[0]));
-    CHECK(tsr_program_bytes(p) == p->weights[1].bytes + tsr_max_size(p->staging_bytes, run));
+    CHECK(tsr_program_bytes(p) ==
+          p->plan.items[p->plan.weight_item[1]].bytes + tsr_max_size(staging, run));
 }
 
 static void load__big_weight__is_read_in_bounded_pieces(void)
@@ -449,7 +458,7 @@ static void load__big_weight__is_read_in_bounded_pieces(void)
                               types[i % 2]);
         REQUIRE(tsr_op_linear(&t, &d, &y) == TSR_OK);
         tsr_tape_output(&t, y, "y");
-        REQUIRE(tsr_program_make(&p, &t, tsr_cpu_backend(tsr_cpu_best_tier()), pool, &err) ==
+        REQUIRE(tsr_program_make(&p, &t, tsr_cpu_backend(tsr_cpu_best_tier()), pool, NULL, &err) ==
                 TSR_OK);
         REQUIRE(tsr_arena_make(&arena, tsr_program_bytes(&p), &err) == TSR_OK);
         tsr_program_bind(&p, &arena, 0);

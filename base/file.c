@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "base/space.h"
 #include "base/text_util.h"
 
 enum { MOST_AT_ONCE = 1 << 30 }; /* the kernel moves at most 2 GiB - 4 KiB in one call */
@@ -363,6 +364,21 @@ tsr_status tsr_out_open(tsr_out *o, const char *path, tsr_err *err)
     return st;
 }
 
+tsr_status tsr_out_reserve(tsr_out *o, size_t bytes, tsr_err *err)
+{
+    size_t most;
+    int error = tsr_space_reserve(o->fd, bytes, &most);
+
+    if (error == ENOSPC || error == EFBIG)
+        TSR_FAIL(err, TSR_E_IO, "cannot write %s: it will have %zu MiB, and %zu MiB %s", o->path,
+                 tsr_space_mebibytes(bytes), most >> 20,
+                 error == ENOSPC ? "are free there" : "is the limit (ulimit -f)");
+    if (error)
+        return io_failed(err, "write", o->path, error);
+    o->reserved = bytes;
+    return TSR_OK;
+}
+
 tsr_status tsr_out_write(tsr_out *o, const void *data, size_t bytes, tsr_err *err)
 {
     const unsigned char *from = data;
@@ -380,6 +396,7 @@ tsr_status tsr_out_write(tsr_out *o, const void *data, size_t bytes, tsr_err *er
             return io_failed(err, "write", o->path, n < 0 ? errno : EIO);
         done += (size_t)n;
     }
+    o->written += bytes;
     return TSR_OK;
 }
 
@@ -404,7 +421,9 @@ tsr_status tsr_out_commit(tsr_out *o, tsr_err *err)
 
     if (!o->tmp_path)
         TSR_FAIL(err, TSR_E_INTERNAL, "commit of a file that is not open");
-    if (fsync(o->fd) != 0 && errno != EINVAL) /* EINVAL: the file system cannot */
+    if (o->reserved > o->written && ftruncate(o->fd, (off_t)o->written) != 0)
+        error = errno;
+    if (!error && fsync(o->fd) != 0 && errno != EINVAL) /* EINVAL: the file system cannot */
         error = errno;
     if (close(o->fd) != 0 && !error)
         error = errno;

@@ -53,9 +53,13 @@ tsr_status tsr_make_parent_dirs(const char *path, tsr_err *err);
  * (fsync, rename). tsr_out_abort, or an exit before commit, leaves `path` as it was. */
 typedef struct tsr_out {
     int fd;
+    size_t reserved, written;
     char *path, *tmp_path;
 } tsr_out;
 tsr_status tsr_out_open(tsr_out *o, const char *path, tsr_err *err); /* makes parent directories */
+/* Sets aside `bytes` for a large file, which may turn out smaller: TSR_E_IO says how much is free.
+ */
+tsr_status tsr_out_reserve(tsr_out *o, size_t bytes, tsr_err *err);
 tsr_status tsr_out_write(tsr_out *o, const void *data, size_t bytes, tsr_err *err);
 tsr_status tsr_out_commit(tsr_out *o, tsr_err *err); /* frees o, also on failure */
 void tsr_out_abort(tsr_out *o);                      /* accepts a zeroed or finished one */

@@ -10,25 +10,18 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/space.h"
 #include "base/text_util.h"
 
-enum { MEBI_SHIFT = 20 };
 /* f_type of the file systems whose files are in memory (linux/magic.h has them signed) */
 enum { TMPFS = 0x01021994 };
 #define RAMFS 0x858458F6u
 
 #define WHAT_HELPS "give --spill-dir another directory, or a larger --budget"
-
-static size_t mebibytes(size_t bytes)
-{
-    return (bytes >> MEBI_SHIFT) + ((bytes & (((size_t)1 << MEBI_SHIFT) - 1)) != 0);
-}
 
 /* dir/tessera-spill-XXXXXX, made, opened and unlinked. */
 static tsr_status make_file(tsr_file *f, const char *dir, tsr_err *err)
@@ -58,45 +51,24 @@ static tsr_status make_file(tsr_file *f, const char *dir, tsr_err *err)
     return TSR_OK;
 }
 
-static tsr_status no_room(const char *dir, size_t bytes, int fd, tsr_err *err)
-{
-    struct statvfs v;
-    size_t free_bytes = fstatvfs(fd, &v) == 0 ? (size_t)v.f_bavail * (size_t)v.f_frsize : 0;
-
-    return tsr_err_set(
-        err, TSR_E_IO,
-        "no room for %zu MiB of spilled activations in %s (%zu MiB are free); " WHAT_HELPS,
-        mebibytes(bytes), dir, free_bytes >> MEBI_SHIFT);
-}
-
 static tsr_status set_aside(tsr_file *f, const char *dir, size_t bytes, tsr_err *err)
 {
-    struct rlimit limit;
-    struct statvfs v;
-    int error = 0;
+    size_t most, need = tsr_space_mebibytes(bytes);
+    int error = tsr_space_reserve(f->fd, bytes, &most);
+    char text[96];
 
-    if (bytes > (size_t)INT64_MAX)
-        return no_room(dir, bytes, f->fd, err);
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)
+    if (error == EFBIG)
         TSR_FAIL(err, TSR_E_IO,
                  "spilling needs a file of %zu MiB, and this process may write files of %zu MiB at "
                  "most (ulimit -f); raise the limit, or give a larger --budget",
-                 mebibytes(bytes), (size_t)limit.rlim_cur >> MEBI_SHIFT);
-    do
-        error = bytes && fallocate(f->fd, 0, 0, (off_t)bytes) != 0 ? errno : 0;
-    while (error == EINTR);
-    if (error == EOPNOTSUPP || error == ENOSYS) {
-        if (fstatvfs(f->fd, &v) == 0 && bytes / v.f_frsize >= v.f_bavail)
-            return no_room(dir, bytes, f->fd, err);
-        error = ftruncate(f->fd, (off_t)bytes) != 0 ? errno : 0;
-    }
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-        return no_room(dir, bytes, f->fd, err);
-    if (error) {
-        char text[96];
-        TSR_FAIL(err, TSR_E_IO, "cannot set aside %zu MiB to spill to in %s: %s; " WHAT_HELPS,
-                 mebibytes(bytes), dir, strerror_r(error, text, sizeof text));
-    }
+                 need, most >> 20);
+    if (error == ENOSPC)
+        TSR_FAIL(err, TSR_E_IO,
+                 "no room for %zu MiB of spilled activations in %s (%zu MiB are free); " WHAT_HELPS,
+                 need, dir, most >> 20);
+    if (error)
+        TSR_FAIL(err, TSR_E_IO, "cannot set aside %zu MiB to spill to in %s: %s; " WHAT_HELPS, need,
+                 dir, strerror_r(error, text, sizeof text));
     f->size = bytes;
     return TSR_OK;
 }

@@ -219,6 +219,11 @@ static tsr_status choose_dtype(tsr_component *c, int32_t i, tsr_weight_kind kind
 {
     bool fits = true;
 
+    if (c->packed && i >= 0) { /* decided when it was packed */
+        bool half = kind == TSR_WEIGHT_MATRIX && tape == TSR_F16;
+        *dtype = half && tsr_component_number(c, i, TSR_F16) >= 0 ? TSR_F16 : TSR_F32;
+        return TSR_OK;
+    }
     if (kind == TSR_WEIGHT_MATRIX && tape == TSR_F16 && i >= 0 && c->tensors[i]->dtype != TSR_F16 &&
         !c->headers_only)
         TSR_TRY(tsr_component_fits_half(c, i, &fits));
@@ -232,7 +237,6 @@ static tsr_status register_weight(tsr_component *c, tsr_tape *t, tsr_weight_kind
     const tsr_st_tensor *tensor = tsr_component_tensor(c, i);
     tsr_weight w = {.name = tensor ? tensor->name : "(a tensor that is not there)",
                     .source = &c->source,
-                    .tensor = i,
                     .n_dims = n_dims,
                     .file_dtype = tensor ? tensor->dtype : TSR_F32,
                     .kind = kind};
@@ -240,6 +244,12 @@ static tsr_status register_weight(tsr_component *c, tsr_tape *t, tsr_weight_kind
     for (int32_t d = 0; d < n_dims; d++)
         w.dims[d] = dims[d];
     TSR_TRY(choose_dtype(c, i, kind, t->dtype, &w.dtype));
+    w.tensor = tsr_component_number(c, i, w.dtype);
+    if (w.tensor < 0 && i >= 0)
+        TSR_TRY(report(c,
+                       "%s: tensor \"%s\" is not packed for a run in %s; convert the model again "
+                       "(gen convert MODEL OUT.tsr)",
+                       tsr_component_where(c), w.name, t->dtype == TSR_F16 ? "fp16" : "fp32"));
     return tsr_tape_weight(t, &w, out);
 }
 

@@ -3,13 +3,17 @@
  * Opens the safetensors file(s) of a component directory: <stem>.safetensors,
  * <stem>.fp16.safetensors, or the shards of <stem>.safetensors.index.json; keeps a table of
  * names and knows which tensors were asked for, so that what is missing and what nobody used can
- * be told with the nearest name. It is the tsr_source that executors read weights from. */
+ * be told with the nearest name. It is the tsr_source that executors read weights from.
+ *
+ * A component of a packed checkpoint (model/packed.h) has the same face: its weights are packed for
+ * the backend already. */
 #ifndef TSR_MODEL_COMPONENT_H
 #define TSR_MODEL_COMPONENT_H
 
 #include "base/log.h"
 #include "base/text_util.h"
 #include "kernels/tape.h"
+#include "model/packed.h"
 #include "model/safetensors.h"
 
 typedef struct tsr_component {
@@ -20,12 +24,14 @@ typedef struct tsr_component {
     int32_t n_files;
     /* all files' tensors, sorted by name */
     const tsr_st_tensor **tensors;
-    int32_t *file_of; /* [n_tensors] */
+    int32_t *file_of; /* [n_tensors]; of a packed one: the tensor's number there */
     uint8_t *used;    /* [n_tensors] asked for by a recording */
     uint8_t *scanned; /* [n_tensors] what tsr_component_fits_half found: 0 not scanned */
     int32_t n_tensors;
-    const char *prefix; /* "text_model.", which names may have or lack; NULL: none such */
-    bool headers_only;  /* a plan: no data is read, tensors are taken to fit half precision */
+    const char *prefix;       /* "text_model.", which names may have or lack; NULL: none such */
+    bool headers_only;        /* a plan: no data is read, tensors are taken to fit half precision */
+    const tsr_packed *packed; /* NULL: safetensors. Not owned */
+    uint64_t packed_hash;
     /* collecting mode (gen info): problems are listed and recording goes on */
     tsr_buf *problems; /* NULL: a problem is an error */
     int32_t n_problems;
@@ -36,6 +42,10 @@ typedef struct tsr_component {
  * looked for, and says so when only .bin / .ckpt pickles are there: they are never read). */
 tsr_status tsr_component_open(tsr_component *c, const char *dir, const char *name, const char *stem,
                               tsr_err *err);
+/* The part `name` of a packed checkpoint, which stays open as long. TSR_E_MODEL when it is not
+ * there. */
+tsr_status tsr_component_open_packed(tsr_component *c, const tsr_packed *p, const char *name,
+                                     tsr_err *err);
 void tsr_component_close(tsr_component *c);
 
 /* Number of the tensor, or -1. Does not mark it used. */
@@ -74,8 +84,7 @@ tsr_status tsr_component_read_rows(tsr_component *c, const char *tensor_name, co
  * bytes of a file that no tensor covers. Call it when everything was recorded. */
 void tsr_component_report_unused(const tsr_component *c, const tsr_log *log);
 /* FNV-1a over the headers (names, dtypes, shapes, offsets) and sizes of its files, and sampled
- * data: 4 KiB from each of 64 evenly spread places of each file. Continues from *h, so that parts
- * chain; start with TSR_FNV_SEED. */
+ * data: 4 KiB from each of 64 evenly spread places of each file. A packed one has its source's. */
 tsr_status tsr_component_hash(const tsr_component *c, uint64_t *h, tsr_err *err);
 
 #endif

@@ -37,6 +37,30 @@ tsr_status tsr_component_read(const tsr_source *s, int32_t tensor, size_t offset
     return tsr_file_read(&c->files[c->file_of[tensor]].file, t->offset + offset, dst, bytes, err);
 }
 
+tsr_status tsr_component_read_packed(const tsr_source *s, int32_t tensor, size_t offset, void *dst,
+                                     size_t bytes, tsr_err *err)
+{
+    const tsr_component *c = (const tsr_component *)s;
+
+    if (tensor < 0 || tensor / TSR_FORMS >= c->packed->n_tensors)
+        TSR_FAIL(err, TSR_E_INTERNAL, "%s: a read of a tensor that is not there", c->name);
+    return tsr_packed_read(c->packed, tensor / TSR_FORMS, (tsr_form)(tensor % TSR_FORMS), offset,
+                           dst, bytes, err);
+}
+
+int32_t tsr_component_number(const tsr_component *c, int32_t i, tsr_dtype dtype)
+{
+    tsr_form form = dtype == TSR_F16   ? TSR_FORM_F16
+                    : dtype == TSR_F32 ? TSR_FORM_F32
+                                       : TSR_FORM_RAW;
+
+    if (!c->packed || i < 0)
+        return i;
+    return c->packed->forms[c->file_of[i]][form].bytes
+               ? c->file_of[i] * (int32_t)TSR_FORMS + (int32_t)form
+               : -1;
+}
+
 /* ------------------------------------------------------------------ does it fit half? */
 
 static uint64_t max_bits_16(const uint16_t *x, size_t n)
@@ -137,11 +161,12 @@ static tsr_status read_row(const tsr_component *c, int32_t i, size_t row, size_t
 {
     const tsr_st_tensor *t = c->tensors[i];
     size_t size = tsr_dtype_size(t->dtype);
+    int32_t number = tsr_component_number(c, i, TSR_DTYPE_NONE);
     uint64_t raw[ROW_BYTES / sizeof(uint64_t)]; /* aligned for every type */
 
     for (size_t at = 0; at < d; at += ROW_BYTES / size) {
         size_t n = tsr_min_size(ROW_BYTES / size, d - at);
-        TSR_TRY(tsr_component_read(&c->source, i, (row * d + at) * size, raw, n * size, err));
+        TSR_TRY(c->source.read(&c->source, number, (row * d + at) * size, raw, n * size, err));
         tsr_to_f32(dst + at, raw, t->dtype, n);
         for (size_t k = 0; k < n; k++)
             if (!isfinite(dst[at + k]))
@@ -214,8 +239,10 @@ static tsr_status hash_samples(const tsr_st *st, uint64_t *h, tsr_err *err)
 
 tsr_status tsr_component_hash(const tsr_component *c, uint64_t *h, tsr_err *err)
 {
-    uint64_t sum = *h;
+    uint64_t sum = TSR_FNV_SEED;
 
+    if (c->packed)
+        sum = c->packed_hash;
     for (int32_t f = 0; f < c->n_files; f++) {
         sum = hash_headers(&c->files[f], sum);
         TSR_TRY(hash_samples(&c->files[f], &sum, err));

@@ -21,6 +21,8 @@
 #include "base/alloc.h"
 #include "base/json_pull.h"
 
+static const char text_prefix[] = "text_model.";
+
 enum { MAX_SHARDS = 256, MAX_INDEX_BYTES = 64 << 20, MAX_FILE_NAME = 255 };
 
 static bool ends_with(const char *s, const char *end)
@@ -249,20 +251,22 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const entry *)a)->tensor->name, ((const entry *)b)->tensor->name);
 }
 
-static tsr_status fill_tables(tsr_component *c, entry *all)
+static tsr_status doubled(const tsr_component *c, const entry *a, const entry *b)
 {
-    int32_t n = 0;
+    if (c->packed)
+        TSR_FAIL(c->err, TSR_E_MODEL, "%s: tensor \"%s\" of the %s is there twice", c->dir,
+                 a->tensor->name, c->name);
+    TSR_FAIL(c->err, TSR_E_MODEL, "%s: tensor \"%s\" is in %s and in %s", c->dir, a->tensor->name,
+             file_name_of(&c->files[a->file]), file_name_of(&c->files[b->file]));
+}
 
-    for (int32_t f = 0; f < c->n_files; f++)
-        for (int32_t i = 0; i < c->files[f].n_tensors; i++)
-            all[n++] = (entry){&c->files[f].tensors[i], f};
-    if (c->n_files > 1)
-        qsort(all, (size_t)n, sizeof *all, by_name);
+/* Fills the tables from the entries, which get sorted. */
+static tsr_status fill_tables(tsr_component *c, entry *all, int32_t n)
+{
+    qsort(all, (size_t)n, sizeof *all, by_name);
     for (int32_t i = 0; i < n; i++) {
         if (i > 0 && strcmp(all[i - 1].tensor->name, all[i].tensor->name) == 0)
-            TSR_FAIL(c->err, TSR_E_MODEL, "%s: tensor \"%s\" is in %s and in %s", c->dir,
-                     all[i].tensor->name, file_name_of(&c->files[all[i - 1].file]),
-                     file_name_of(&c->files[all[i].file]));
+            return doubled(c, &all[i - 1], &all[i]);
         c->tensors[i] = all[i].tensor;
         c->file_of[i] = all[i].file;
     }
@@ -270,9 +274,10 @@ static tsr_status fill_tables(tsr_component *c, entry *all)
     return TSR_OK;
 }
 
-static tsr_status merge_tables(tsr_component *c)
+static tsr_status make_tables(tsr_component *c, const tsr_packed_part *part)
 {
-    size_t n = 0;
+    size_t n = part ? (size_t)part->n_tensors : 0;
+    int32_t at = 0;
     entry *all;
     tsr_status st;
 
@@ -283,8 +288,16 @@ static tsr_status merge_tables(tsr_component *c)
     c->file_of = tsr_calloc(n, sizeof *c->file_of);
     c->used = tsr_calloc(n, 1);
     c->scanned = tsr_calloc(n, 1);
-    st = all && c->tensors && c->file_of && c->used && c->scanned ? fill_tables(c, all)
-                                                                  : out_of_memory(c);
+    if (!all || !c->tensors || !c->file_of || !c->used || !c->scanned) {
+        tsr_free(all);
+        return out_of_memory(c);
+    }
+    for (int32_t f = 0; f < c->n_files; f++)
+        for (int32_t i = 0; i < c->files[f].n_tensors; i++)
+            all[at++] = (entry){&c->files[f].tensors[i], f};
+    for (int32_t i = 0; part && i < part->n_tensors; i++)
+        all[at++] = (entry){&c->packed->tensors[part->first + i], part->first + i};
+    st = fill_tables(c, all, at);
     tsr_free(all);
     return st;
 }
@@ -297,7 +310,7 @@ tsr_status tsr_component_open(tsr_component *c, const char *dir, const char *nam
     memset(c, 0, sizeof *c);
     c->source.read = tsr_component_read;
     c->err = err;
-    c->prefix = strcmp(stem, "model") == 0 ? "text_model." : NULL; /* text encoders' stem */
+    c->prefix = strcmp(stem, "model") == 0 ? text_prefix : NULL; /* text encoders' stem */
     c->name = tsr_strdup(name);
     c->dir = tsr_strdup(dir);
     if (!c->name || !c->dir)
@@ -305,7 +318,28 @@ tsr_status tsr_component_open(tsr_component *c, const char *dir, const char *nam
     if (st == TSR_OK)
         st = open_files(c, stem);
     if (st == TSR_OK)
-        st = merge_tables(c);
+        st = make_tables(c, NULL);
+    if (st != TSR_OK)
+        tsr_component_close(c);
+    return st;
+}
+
+tsr_status tsr_component_open_packed(tsr_component *c, const tsr_packed *p, const char *name,
+                                     tsr_err *err)
+{
+    const tsr_packed_part *part = tsr_packed_find_part(p, name);
+    tsr_status st;
+
+    if (!part)
+        TSR_FAIL(err, TSR_E_MODEL, "%s has no %s", p->file.path, name);
+    *c = (tsr_component){.source = {tsr_component_read_packed, true}, .err = err, .packed = p};
+    c->packed_hash = part->hash;
+    c->prefix = strncmp(name, "text_encoder", strlen("text_encoder")) == 0 ? text_prefix : NULL;
+    c->name = tsr_strdup(name);
+    c->dir = tsr_strdup(p->file.path);
+    st = c->name && c->dir
+             ? make_tables(c, part)
+             : tsr_err_set(err, TSR_E_OOM, "out of memory for the tensor table of %s", name);
     if (st != TSR_OK)
         tsr_component_close(c);
     return st;

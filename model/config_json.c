@@ -23,6 +23,17 @@ enum { MAX_NUMBER_TEXT = 60, MAX_UNKNOWN_LINES = 16, VALUE_TEXT = 80 };
 
 /* ------------------------------------------------------------------ open */
 
+/* A zero byte would end the text too early. */
+static tsr_status take_text(char *text, size_t len, const char *name, char **json, tsr_err *err)
+{
+    if (strlen(text) != len) {
+        tsr_free(text);
+        TSR_FAIL(err, TSR_E_MODEL, "%s is not valid JSON: it holds a zero byte", name);
+    }
+    *json = text;
+    return TSR_OK;
+}
+
 tsr_status tsr_cfg_slurp(const char *path, char **json, tsr_err *err)
 {
     char *text;
@@ -31,12 +42,16 @@ tsr_status tsr_cfg_slurp(const char *path, char **json, tsr_err *err)
     if (!tsr_path_is_file(path))
         TSR_FAIL(err, TSR_E_MODEL, "%s is missing", path);
     TSR_TRY(tsr_file_slurp(path, TSR_CFG_MAX_BYTES, &text, &len, err));
-    if (strlen(text) != len) {
-        tsr_free(text);
-        TSR_FAIL(err, TSR_E_MODEL, "%s is not valid JSON: it holds a zero byte", path);
-    }
-    *json = text;
-    return TSR_OK;
+    return take_text(text, len, path, json, err);
+}
+
+tsr_status tsr_cfg_read(const tsr_folder *folder, const char *name, char **json, tsr_err *err)
+{
+    char *text;
+    size_t len;
+
+    TSR_TRY(tsr_folder_slurp(folder, name, TSR_CFG_MAX_BYTES, &text, &len, err));
+    return take_text(text, len, name, json, err);
 }
 
 /* What cJSON would cut: a zero byte in a text ends it, and a number has a fixed buffer. */

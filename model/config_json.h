@@ -16,6 +16,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "base/folder.h"
 #include "base/log.h"
 
 enum { TSR_CFG_MAX_FIELDS = 96, TSR_CFG_MAX_BYTES = 1 << 20 };
@@ -33,6 +34,8 @@ typedef struct tsr_cfg {
 /* The text of a config file, at most TSR_CFG_MAX_BYTES; free it with tsr_free. A file that is not
  * there is TSR_E_MODEL: a part of the model is missing. */
 tsr_status tsr_cfg_slurp(const char *path, char **json, tsr_err *err);
+/* The same of a file in a folder. */
+tsr_status tsr_cfg_read(const tsr_folder *folder, const char *name, char **json, tsr_err *err);
 
 /* Strict JSON whose top is an object. On failure there is nothing to close. */
 tsr_status tsr_cfg_open(tsr_cfg *c, const char *json, const char *name, const tsr_log *log,

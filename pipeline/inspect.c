@@ -90,13 +90,12 @@ static void open_parts(tsr_doctor *d)
                                         &m->ctx->err));
 }
 
-static void record_part(tsr_doctor *d, tsr_component *c,
-                        tsr_status (*check)(tsr_model *, tsr_tape *))
+static void record_part(tsr_doctor *d, tsr_component *c, tsr_model_check_fn check)
 {
     tsr_tape t;
 
     c->problems = &d->lines;
-    tsr_tape_init(&t, TSR_F32, &d->m->ctx->err);
+    tsr_tape_init(&t, tsr_model_check_dtype(d->m), &d->m->ctx->err);
     worked(d, check(d->m, &t));
     tsr_tape_free(&t);
     take_lines(d);
@@ -138,7 +137,7 @@ static void write_part(tsr_buf *b, const tsr_component *c, bool first)
     tsr_buf_json_string(b, c->name);
     tsr_buf_printf(
         b, ", \"files\": %d, \"tensors\": %d, \"parameters\": %zu, \"bytes\": %zu, \"dtypes\": {",
-        c->n_files, c->n_tensors, parameters, bytes);
+        c->packed ? 1 : c->n_files, c->n_tensors, parameters, bytes);
     for (int32_t t = TSR_F32; t <= TSR_BOOL; t++)
         if (count[t]) {
             tsr_buf_printf(b, "%s\"%s\": %zu", any ? ", " : "", tsr_dtype_name((tsr_dtype)t),
@@ -201,7 +200,7 @@ static void write_sizes(tsr_buf *b, const tsr_doctor *d)
 static void examine(tsr_doctor *d, tsr_buf *b)
 {
     tsr_model *m = d->m;
-    bool index_ok = worked(d, tsr_model_index_load(m->path, &m->index, &m->ctx->log, &m->ctx->err));
+    bool index_ok = worked(d, tsr_model_open_index(m));
 
     if (index_ok) {
         open_parts(d);

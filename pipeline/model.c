@@ -1,4 +1,5 @@
-/* model.c -- a diffusers directory, opened: configs, tensor headers, tokenizers; no tensor data.
+/* model.c -- a diffusers directory or a packed checkpoint, opened: configs, tensor headers,
+ * tokenizers; no tensor data.
  *
  * After the parts are open, every network is recorded once at a small size on a throw-away tape
  * (check_all): that is the one list of the tensors that the model needs, so a missing tensor,
@@ -10,8 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-
-#define MAX_CONFIG_BYTES ((size_t)1 << 20)
+#include "model/config_json.h"
 
 static const char *const encoder_names[] = {"text_encoder", "text_encoder_2"};
 static const char *const tokenizer_names[] = {"tokenizer", "tokenizer_2"};
@@ -23,92 +23,97 @@ const char *tsr_model_family(const tsr_model *m)
     return m->unet_cfg.use_linear_projection ? "Stable Diffusion 2.x" : "Stable Diffusion 1.x";
 }
 
-/* dir/part/file of the model; NULL when out of memory. */
-static char *part_path(const tsr_model *m, const char *part, const char *file)
-{
-    char *dir = tsr_path_join(m->path, part);
-    char *path = dir && file ? tsr_path_join(dir, file) : NULL;
+typedef tsr_status (*config_parse_fn)(const char *json, const char *name, void *out,
+                                      const tsr_log *log, tsr_err *err);
 
-    if (!file)
-        return dir;
-    tsr_free(dir);
-    return path;
+static tsr_status parse_index(const char *json, const char *name, void *out, const tsr_log *log,
+                              tsr_err *err)
+{
+    return tsr_model_index_parse(json, name, out, log, err);
+}
+static tsr_status parse_unet(const char *json, const char *name, void *out, const tsr_log *log,
+                             tsr_err *err)
+{
+    return tsr_unet_config_parse(json, name, out, log, err);
+}
+static tsr_status parse_vae(const char *json, const char *name, void *out, const tsr_log *log,
+                            tsr_err *err)
+{
+    return tsr_vae_config_parse(json, name, out, log, err);
+}
+static tsr_status parse_clip(const char *json, const char *name, void *out, const tsr_log *log,
+                             tsr_err *err)
+{
+    return tsr_clip_config_parse(json, name, out, log, err);
 }
 
-typedef tsr_status (*config_load_fn)(const char *path, void *out, const tsr_log *log, tsr_err *err);
+/* A config of the model by its name ("unet/config.json"). */
+static tsr_status read_config(tsr_model *m, const char *name, config_parse_fn parse, void *config)
+{
+    tsr_err *err = &m->ctx->err;
+    char *json = NULL, *path = tsr_path_join(m->path, name);
+    tsr_status st;
 
-static tsr_status load_unet_config(const char *path, void *out, const tsr_log *log, tsr_err *err)
-{
-    return tsr_unet_config_load(path, out, log, err);
-}
-static tsr_status load_vae_config(const char *path, void *out, const tsr_log *log, tsr_err *err)
-{
-    return tsr_vae_config_load(path, out, log, err);
-}
-static tsr_status load_clip_config(const char *path, void *out, const tsr_log *log, tsr_err *err)
-{
-    return tsr_clip_config_load(path, out, log, err);
+    if (!path)
+        TSR_FAIL(err, TSR_E_OOM, "no memory for the path of %s", name);
+    st = tsr_cfg_read(&m->folder, name, &json, err);
+    if (st == TSR_OK)
+        st = parse(json, path, config, &m->ctx->log, err);
+    tsr_free(json);
+    tsr_free(path);
+    return st;
 }
 
 /* One part: its config and its tensors' names. */
-static tsr_status open_part(tsr_model *m, const char *name, const char *stem, config_load_fn load,
+static tsr_status open_part(tsr_model *m, const char *name, const char *stem, config_parse_fn parse,
                             void *config, tsr_component *c)
 {
     tsr_err *err = &m->ctx->err;
-    char *path = part_path(m, name, "config.json");
-    char *dir = part_path(m, name, NULL);
-    tsr_status st = TSR_OK;
+    char file[64], *dir;
+    tsr_status st;
 
-    if (!path || !dir)
-        st = tsr_err_set(err, TSR_E_OOM, "no memory for the path of %s", name);
-    if (st == TSR_OK)
-        st = load(path, config, &m->ctx->log, err);
-    if (st == TSR_OK)
-        st = tsr_component_open(c, dir, name, stem, err);
-    tsr_free(path);
+    snprintf(file, sizeof file, "%s/config.json", name);
+    TSR_TRY(read_config(m, file, parse, config));
+    if (m->is_packed)
+        return tsr_component_open_packed(c, &m->packed, name, err);
+    dir = tsr_path_join(m->path, name);
+    if (!dir)
+        TSR_FAIL(err, TSR_E_OOM, "no memory for the path of %s", name);
+    st = tsr_component_open(c, dir, name, stem, err);
     tsr_free(dir);
     return st;
+}
+
+tsr_status tsr_model_open_index(tsr_model *m)
+{
+    return read_config(m, "model_index.json", parse_index, &m->index);
 }
 
 tsr_status tsr_model_open_tokenizer(tsr_model *m, int32_t e)
 {
     tsr_err *err = &m->ctx->err;
-    char *dir = part_path(m, tokenizer_names[e], NULL);
-    tsr_status st;
+    tsr_folder folder = m->folder;
 
-    if (!dir)
-        TSR_FAIL(err, TSR_E_OOM, "no memory for the path of %s", tokenizer_names[e]);
-    st = tsr_tokenizer_load(&m->tokenizer[e], dir, &m->ctx->log, err);
-    tsr_free(dir);
-    if (st == TSR_OK && tsr_tokenizer_size(m->tokenizer[e]) > m->clip_cfg[e].vocab)
+    folder.sub = tokenizer_names[e];
+    TSR_TRY(tsr_tokenizer_load_from(&m->tokenizer[e], &folder, &m->ctx->log, err));
+    if (tsr_tokenizer_size(m->tokenizer[e]) > m->clip_cfg[e].vocab)
         TSR_FAIL(
             err, TSR_E_MODEL,
             "%s/%s: %d tokens, but %s/config.json says vocab_size %d; they are not of one model",
             m->path, tokenizer_names[e], tsr_tokenizer_size(m->tokenizer[e]), encoder_names[e],
             m->clip_cfg[e].vocab);
-    return st;
+    return TSR_OK;
 }
 
 tsr_status tsr_model_open_scheduler(tsr_model *m)
 {
-    tsr_err *err = &m->ctx->err;
-    char *path = part_path(m, "scheduler", "scheduler_config.json");
-    tsr_status st;
-
-    if (!path)
-        TSR_FAIL(err, TSR_E_OOM, "no memory for the scheduler's path");
-    if (!tsr_path_is_file(path))
-        st = tsr_err_set(err, TSR_E_MODEL, "%s is missing", path);
-    else
-        st = tsr_file_slurp(path, MAX_CONFIG_BYTES, &m->scheduler_json, NULL, err);
-    tsr_free(path);
-    return st;
+    return tsr_cfg_read(&m->folder, "scheduler/scheduler_config.json", &m->scheduler_json,
+                        &m->ctx->err);
 }
 
 tsr_status tsr_model_open_encoder(tsr_model *m, int32_t e)
 {
-    TSR_TRY(
-        open_part(m, encoder_names[e], "model", load_clip_config, &m->clip_cfg[e], &m->clip[e]));
+    TSR_TRY(open_part(m, encoder_names[e], "model", parse_clip, &m->clip_cfg[e], &m->clip[e]));
     /* The pipeline's class decides, as in diffusers: a config may leave its "architectures" out. */
     m->clip_cfg[e].with_projection = e == 1;
     return TSR_OK;
@@ -116,20 +121,19 @@ tsr_status tsr_model_open_encoder(tsr_model *m, int32_t e)
 
 tsr_status tsr_model_open_unet(tsr_model *m)
 {
-    return open_part(m, "unet", "diffusion_pytorch_model", load_unet_config, &m->unet_cfg,
-                     &m->unet);
+    return open_part(m, "unet", "diffusion_pytorch_model", parse_unet, &m->unet_cfg, &m->unet);
 }
 
 tsr_status tsr_model_open_vae(tsr_model *m)
 {
-    return open_part(m, "vae", "diffusion_pytorch_model", load_vae_config, &m->vae_cfg, &m->vae);
+    return open_part(m, "vae", "diffusion_pytorch_model", parse_vae, &m->vae_cfg, &m->vae);
 }
 
 static tsr_status open_parts(tsr_model *m)
 {
     tsr_err *err = &m->ctx->err;
 
-    TSR_TRY(tsr_model_index_load(m->path, &m->index, &m->ctx->log, err));
+    TSR_TRY(tsr_model_open_index(m));
     m->n_encoders = m->index.has_text_encoder_2 ? 2 : 1;
     for (int32_t e = 0; e < m->n_encoders; e++)
         TSR_TRY(tsr_model_open_encoder(m, e));
@@ -186,9 +190,19 @@ tsr_status tsr_model_check_encoder(tsr_model *m, tsr_tape *t)
                                 NULL, 0);
 }
 
+tsr_dtype tsr_model_check_dtype(const tsr_model *m)
+{
+    return m->is_packed ? m->packed.dtype : TSR_F32;
+}
+
+tsr_dtype tsr_model_vae_dtype(const tsr_model *m, tsr_dtype dtype)
+{
+    return m->index.is_xl && m->vae_cfg.force_upcast ? TSR_F32 : dtype;
+}
+
 static tsr_status check_all(tsr_model *m)
 {
-    static tsr_status (*const checks[])(tsr_model *, tsr_tape *) = {
+    static const tsr_model_check_fn checks[] = {
         tsr_model_check_text,    tsr_model_check_text_2,  tsr_model_check_unet,
         tsr_model_check_decoder, tsr_model_check_encoder,
     };
@@ -198,7 +212,7 @@ static tsr_status check_all(tsr_model *m)
         tsr_tape t;
         tsr_status st;
 
-        tsr_tape_init(&t, TSR_F32, &m->ctx->err);
+        tsr_tape_init(&t, tsr_model_check_dtype(m), &m->ctx->err);
         st = checks[i](m, &t);
         tsr_tape_free(&t);
         TSR_TRY(st);
@@ -210,24 +224,41 @@ static tsr_status check_all(tsr_model *m)
     return TSR_OK;
 }
 
+static tsr_status check_path(tsr_context *ctx, const char *path)
+{
+    if (tsr_path_is_file(path) && !tsr_packed_is(path))
+        TSR_FAIL(&ctx->err, TSR_E_USAGE,
+                 "%s is a file: single-file checkpoints are not there yet; give a diffusers "
+                 "directory, or what gen convert made of one",
+                 path);
+    if (!tsr_path_is_file(path) && !tsr_path_is_dir(path))
+        TSR_FAIL(&ctx->err, TSR_E_IO, "%s: no such directory; --model takes a diffusers directory",
+                 path);
+    return TSR_OK;
+}
+
 tsr_status tsr_model_new(tsr_context *ctx, const char *path, tsr_model **out)
 {
     tsr_model *m;
 
-    if (tsr_path_is_file(path))
-        TSR_FAIL(
-            &ctx->err, TSR_E_USAGE,
-            "%s is a file: single-file checkpoints are not there yet; give a diffusers directory",
-            path);
-    if (!tsr_path_is_dir(path))
-        TSR_FAIL(&ctx->err, TSR_E_IO, "%s: no such directory; --model takes a diffusers directory",
-                 path);
+    TSR_TRY(check_path(ctx, path));
     m = tsr_calloc(1, sizeof *m);
     if (!m || !(m->path = tsr_strdup(path))) {
         tsr_free(m);
         TSR_FAIL(&ctx->err, TSR_E_OOM, "no memory to open %s", path);
     }
     m->ctx = ctx;
+    m->folder.path = m->path;
+    if (tsr_path_is_file(path)) {
+        tsr_status st = tsr_packed_open(&m->packed, path, ctx->backend, &ctx->err);
+        if (st != TSR_OK) {
+            tsr_model_free(m);
+            return st;
+        }
+        m->is_packed = true;
+        m->folder.ranges = m->packed.files;
+        m->folder.n_ranges = m->packed.n_files;
+    }
     *out = m;
     return TSR_OK;
 }
@@ -261,6 +292,7 @@ void tsr_model_free(tsr_model *m)
     }
     tsr_component_close(&m->unet);
     tsr_component_close(&m->vae);
+    tsr_packed_close(&m->packed);
     tsr_free(m->scheduler_json);
     tsr_free(m->path);
     tsr_free(m);

@@ -9,6 +9,7 @@
 #ifndef TSR_PIPELINE_PIPELINE_INTERNAL_H
 #define TSR_PIPELINE_PIPELINE_INTERNAL_H
 
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -16,6 +17,7 @@
 #include "kernels/program.h"
 #include "model/component.h"
 #include "model/config.h"
+#include "model/packed.h"
 #include "scheduler/scheduler.h"
 #include "text/clip.h"
 #include "text/tokenizer.h"
@@ -40,6 +42,9 @@ struct tsr_context {
 struct tsr_model {
     tsr_context *ctx;
     char *path;
+    tsr_packed packed; /* open when the model is a packed checkpoint */
+    bool is_packed;
+    tsr_folder folder; /* its small files, wherever they are */
     tsr_model_index index;
     tsr_unet_config unet_cfg;
     tsr_vae_config vae_cfg;
@@ -189,16 +194,22 @@ tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height);
 tsr_status tsr_record_reserve(tsr_run *r);
 void tsr_record_write(tsr_run *r, int32_t picture);
 
+/* The type of the tapes that only ask for every tensor. */
+tsr_dtype tsr_model_check_dtype(const tsr_model *m);
+/* The type that the VAE is run in, in a run in `dtype`. */
+tsr_dtype tsr_model_vae_dtype(const tsr_model *m, tsr_dtype dtype);
 /* model.c: opening part by part, for tsr_model_open and for the doctor (inspect.c), who goes on
  * after a failure. */
 tsr_status tsr_model_new(tsr_context *ctx, const char *path,
                          tsr_model **m); /* nothing opened yet */
+tsr_status tsr_model_open_index(tsr_model *m);
 tsr_status tsr_model_open_encoder(tsr_model *m, int32_t e);
 tsr_status tsr_model_open_tokenizer(tsr_model *m, int32_t e);
 tsr_status tsr_model_open_unet(tsr_model *m);
 tsr_status tsr_model_open_vae(tsr_model *m);
 tsr_status tsr_model_open_scheduler(tsr_model *m);
 /* Each records one network at a small size: asks for every tensor that it needs. */
+typedef tsr_status (*tsr_model_check_fn)(tsr_model *m, tsr_tape *t);
 tsr_status tsr_model_check_text(tsr_model *m, tsr_tape *t);
 tsr_status tsr_model_check_text_2(tsr_model *m, tsr_tape *t);
 tsr_status tsr_model_check_unet(tsr_model *m, tsr_tape *t);

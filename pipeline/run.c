@@ -70,17 +70,25 @@ static tsr_status copy_latents(tsr_run *r, const tsr_run_desc *d)
     return TSR_OK;
 }
 
+static tsr_status add_hash(tsr_run *r, const tsr_component *c)
+{
+    uint64_t h;
+
+    TSR_TRY(tsr_component_hash(c, &h, &r->ctx->err));
+    r->model_hash = tsr_fnv1a64(&h, sizeof h, r->model_hash);
+    return TSR_OK;
+}
+
 /* FNV over the parts' own hashes. Reads samples of the data, so a plan leaves it out. */
 static tsr_status hash_model(tsr_run *r)
 {
     tsr_model *m = r->model;
-    tsr_err *err = &r->ctx->err;
 
     r->model_hash = TSR_FNV_SEED;
     for (int32_t e = 0; e < m->n_encoders; e++)
-        TSR_TRY(tsr_component_hash(&m->clip[e], &r->model_hash, err));
-    TSR_TRY(tsr_component_hash(&m->unet, &r->model_hash, err));
-    TSR_TRY(tsr_component_hash(&m->vae, &r->model_hash, err));
+        TSR_TRY(add_hash(r, &m->clip[e]));
+    TSR_TRY(add_hash(r, &m->unet));
+    TSR_TRY(add_hash(r, &m->vae));
     snprintf(r->model_hash_text, sizeof r->model_hash_text, "%016llx",
              (unsigned long long)r->model_hash);
     return TSR_OK;

@@ -186,6 +186,22 @@ static tsr_status resolve_scheduler(tsr_settings *s, tsr_context *ctx, const tsr
     return TSR_OK;
 }
 
+/* A packed checkpoint has its weights in one precision, which is then what auto means. */
+static tsr_status resolve_precision(tsr_settings *s, tsr_context *ctx, const tsr_model *m,
+                                    const tsr_run_desc *d)
+{
+    s->dtype = d->precision == TSR_PRECISION_FP32 ? TSR_F32 : TSR_F16;
+    if (m->is_packed && d->precision == TSR_PRECISION_AUTO)
+        s->dtype = m->packed.dtype;
+    if (m->is_packed && s->dtype != m->packed.dtype)
+        TSR_FAIL(&ctx->err, TSR_E_USAGE,
+                 "%s is packed for %s: leave --precision out, or convert the model again with "
+                 "--precision %s",
+                 m->path, tsr_dtype_precision(m->packed.dtype), tsr_dtype_precision(s->dtype));
+    s->vae_dtype = tsr_model_vae_dtype(m, s->dtype);
+    return TSR_OK;
+}
+
 tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_model *m,
                                 const tsr_run_desc *d)
 {
@@ -203,8 +219,7 @@ tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_mod
     s->clip_skip = d->clip_skip;
     s->seed = d->seed_given ? d->seed : random_seed();
     s->rng = d->rng;
-    s->dtype = d->precision == TSR_PRECISION_FP32 ? TSR_F32 : TSR_F16;
-    s->vae_dtype = m->index.is_xl && m->vae_cfg.force_upcast ? TSR_F32 : s->dtype;
+    TSR_TRY(resolve_precision(s, ctx, m, d));
     s->budget_bytes = d->budget_bytes;
     s->budget_given = d->budget_bytes > 0;
     s->strict = d->strict;

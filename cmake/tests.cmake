@@ -48,3 +48,5 @@ endforeach()
 add_executable(example docs/example.c)
 target_link_libraries(example PRIVATE tessera)
 set_target_properties(example PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/docs)
+
+include(cmake/simd.cmake)

@@ -124,10 +124,12 @@ void tsr_run_release_network(tsr_run *r)
 void tsr_run_measure(tsr_run *r, int32_t phase)
 {
     size_t now = tsr_mem_resident(), outside = now > r->arena.bytes ? now - r->arena.bytes : 0;
-    size_t used = outside + r->arena.high_water;
+    size_t used = outside + tsr_max_size(r->arena.high_water, r->state.bytes);
 
     r->phases[phase].measured_bytes = tsr_max_size(r->phases[phase].measured_bytes, used);
     r->measured_peak = tsr_max_size(r->measured_peak, tsr_mem_peak());
+    r->arena_high_water = tsr_max_size(r->arena_high_water, r->arena.high_water);
+    r->arena.high_water = r->state.bytes; /* the next phase starts from here */
 }
 
 tsr_status tsr_run_check_budget(tsr_run *r)

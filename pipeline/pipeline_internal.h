@@ -133,6 +133,7 @@ struct tsr_run {
     bool text_done;
     /* memory: what was promised and what was measured */
     size_t base_bytes, predicted_peak, measured_peak, minimum_budget, fastest_budget;
+    size_t arena_high_water;
     bool keep_network; /* the arena stays resident while the picture is encoded */
     tsr_phase_info phases[TSR_MAX_PHASES];
     uint64_t model_hash, plan_hash;

@@ -27,7 +27,7 @@ void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
         .predicted_peak_bytes = r->predicted_peak,
         .measured_peak_bytes = r->measured_peak,
         .arena_bytes = r->state.bytes + tsr_nets_bytes(&r->nets),
-        .arena_high_water_bytes = r->arena.high_water,
+        .arena_high_water_bytes = r->arena_high_water,
         .minimum_budget_bytes = r->minimum_budget,
         .fastest_budget_bytes = r->fastest_budget,
         .seconds_total = r->seconds_total,

@@ -54,6 +54,18 @@ double tsr_sched_interpolate(const float *table, int32_t n, double t)
     return ((double)table[i + 1] - (double)table[i]) * (t - (double)i) + (double)table[i];
 }
 
+/* The training sigmas and their logarithms. A schedule with zero terminal SNR has no last sigma:
+ * the reference puts the smallest half where the signal is zero. */
+static void fill_training(tsr_sched *s, tsr_sched_work *w)
+{
+    if (s->cfg.zero_snr)
+        s->alphas[s->cfg.n_train - 1] = 0x1p-24f;
+    for (int32_t i = 0; i < s->cfg.n_train; i++) {
+        w->train[i] = sqrtf((1 - s->alphas[i]) / s->alphas[i]);
+        w->log_train[i] = tsr_sched_logf(w->train[i]);
+    }
+}
+
 int32_t tsr_sched_find(const float *ascending, int32_t n, double x)
 {
     int32_t low = 0, high = n - 1;
@@ -127,13 +139,14 @@ static void fill_table(const tsr_sched *s, tsr_sched_work *w, double most, doubl
 
 /* ------------------------------------------------------------- k-diffusion's */
 
-void tsr_sched_plan_sigma(const tsr_sched *s, tsr_sched_work *w)
+void tsr_sched_plan_sigma(tsr_sched *s, tsr_sched_work *w)
 {
     const tsr_sched_config *cfg = &s->cfg;
     const int32_t n = cfg->n_train;
     /* LMS has a Karras table of its own that does not look at the config's limits */
     const bool limits = !(cfg->class_id == TSR_SCHED_LMS && cfg->sigmas == TSR_SIGMAS_KARRAS);
 
+    fill_training(s, w);
     w->n_t = tsr_sched_space(cfg, TSR_POINTS_EXACT, n, s->n_steps, w->t);
     w->n_sigma = cfg->log_linear ? s->n_steps + 1 : w->n_t;
     for (int32_t i = 0; i < w->n_sigma; i++) {
@@ -202,8 +215,11 @@ static double final_sigma(const tsr_sched *s, const tsr_sched_work *w)
 tsr_status tsr_sched_plan_lambda(tsr_sched *s, tsr_sched_work *w)
 {
     const tsr_sched_config *cfg = &s->cfg;
-    const int32_t n = cfg->n_train, last = n - n_clipped(s);
+    const int32_t n = cfg->n_train;
+    int32_t last;
 
+    fill_training(s, w);
+    last = n - n_clipped(s);
     if (last < 1)
         TSR_FAIL(w->err, TSR_E_MODEL, "lambda_min_clipped %g leaves no timestep",
                  cfg->lambda_min_clipped);

@@ -69,17 +69,7 @@ static tsr_status alloc_tables(tsr_sched *s, tsr_sched_work *w)
 
 static tsr_status plan(tsr_sched *s, const tsr_sched_config *cfg, tsr_sched_work *w)
 {
-    const int32_t n = cfg->n_train;
-    const bool by_alpha = s->ops->plan == tsr_sched_ddim_ops.plan;
-
     TSR_TRY(tsr_sched_alphas(cfg, s->alphas, w->err));
-    /* sigma samplers need a signal at the end: the smallest half, as in the reference */
-    if (cfg->zero_snr && !by_alpha && cfg->class_id != TSR_SCHED_LCM)
-        s->alphas[n - 1] = 0x1p-24f;
-    for (int32_t i = 0; i < n; i++) {
-        w->train[i] = sqrtf((1 - s->alphas[i]) / s->alphas[i]);
-        w->log_train[i] = tsr_sched_logf(w->train[i]);
-    }
     s->final_alpha = cfg->alpha_one ? 1 : s->alphas[0];
     s->init_noise_sigma = 1;
     return s->ops->plan(s, w);

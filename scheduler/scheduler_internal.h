@@ -76,7 +76,7 @@ int32_t tsr_sched_find(const float *ascending, int32_t n, double x);
 double tsr_sched_interpolate(const float *table, int32_t n, double t);
 /* Timesteps and sigmas of the samplers that integrate over sigma (k-diffusion's) and of those that
  * integrate over lambda (the DPM-Solvers); tables, w->t and w->sigma without the final sigma. */
-void tsr_sched_plan_sigma(const tsr_sched *s, tsr_sched_work *w);
+void tsr_sched_plan_sigma(tsr_sched *s, tsr_sched_work *w);
 tsr_status tsr_sched_plan_lambda(tsr_sched *s, tsr_sched_work *w);
 float tsr_sched_start_sigma(const tsr_sched *s);         /* init_noise_sigma from the sigmas */
 float tsr_sched_sigma_at(const tsr_sched *s, int32_t i); /* sigmas[i], as ops->input_sigma */

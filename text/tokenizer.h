@@ -31,9 +31,9 @@ void tsr_tokenizer_free(tsr_tokenizer *tok); /* accepts NULL */
  * MiB). */
 tsr_status tsr_tokenizer_encode(tsr_tokenizer *tok, const char *text, size_t bytes,
                                 const int32_t **ids, int32_t *n_ids, tsr_err *err);
-/* Bytes of the original text from which token `i` of the last encode (0: begin token) on is made
- * of, for "these words were lost": offset into the text given to encode; its length for the end
- * token. */
+/* Where in the text of the last encode token `i` begins (0: begin token), for "these words were
+ * lost". Never decreases with i; a letter and its combining marks are one place; the end token has
+ * the text's length. */
 size_t tsr_tokenizer_offset(const tsr_tokenizer *tok, int32_t i);
 
 int32_t

@@ -12,6 +12,7 @@ import argparse
 import json
 import pathlib
 import shutil
+import struct
 import sys
 
 MOST_BYTES = 15 << 20  # of tests/data as a whole
@@ -56,7 +57,7 @@ def e2e(reference, out):
     """Two whole models with their pipeline calls. Their tokenizers share one vocabulary, tokenizer/clip, by links;
     the manifest is the reference's, cut to these cases."""
     manifest = json.loads((reference / "manifest.json").read_text())
-    kept = {}
+    kept = json.loads((out / "manifest.json").read_text()) if (out / "manifest.json").exists() else {}
     for model, cases in (("sd1-odd", ["odd-ddim"]), ("sd2-tiny", ["sd2-ddim-v", "sd2-euler-v-rescale"])):
         copy(reference, out, f"models/{model}/model_index.json", f"models/{model}/scheduler", f"models/{model}/text_encoder")
         copy(reference, out, *(f"models/{model}/tokenizer/{name}.json" for name in ("tokenizer_config", "special_tokens_map")))
@@ -78,7 +79,77 @@ def configs(reference, out):
                 copy(reference, out, str(file.relative_to(reference)))
 
 
-TOPICS = [configs, rng, nets, text, e2e]
+def embedded(reference, out):
+    """The embedded model's own goldens (models/emoji-v0 beside the reference folder), as pipeline calls."""
+    source = reference.parent / "models" / "emoji-v0" / "golden"
+    link = out / "models" / "embedded"
+    link.unlink(missing_ok=True)
+    link.symlink_to("../../../assets/model")
+    manifest = json.loads((out / "manifest.json").read_text())
+    for case in json.loads((source / "golden.json").read_text())["cases"]:
+        name = f"golden/e2e/embedded-{case['id']}"
+        call = {"prompt": case["prompt"], "negative_prompt": case["negative_prompt"], "num_inference_steps": case["steps"],
+                "guidance_scale": case["guidance_scale"], "height": case["height"], "width": case["width"]}
+        manifest[f"{name}.safetensors"] = {"case": {"model": "embedded", "seed": case["seed"], "call": call}}
+        copy_tensor(source / case["tensors"], out / f"{name}.safetensors", "latents")
+        shutil.copyfile(source / case["image"], out / f"{name}.png")
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def schedulers(reference, out):
+    """Every sampler, spacing and prediction, at 1, 4 and 20 steps. Samplers work element by element, so the first
+    sixteen of each latent say as much as all."""
+    keep = 16
+    index = json.loads((reference / "golden/schedulers.json").read_text())
+    cases = {name: case for name, case in index["cases"].items() if not name.endswith(".50")}
+    tensors = {}
+    for name, (shape, values) in read_floats(reference / "golden/schedulers.safetensors").items():
+        case, _, kind = name.rpartition(".")
+        if case in cases and kind in ("timesteps", "sigmas"):
+            tensors[name] = (shape, values)
+        elif case in cases or name in ("start", "noise"):
+            n = len(values) // shape[0]
+            tensors[name] = ([shape[0], keep], [v for row in range(shape[0]) for v in values[row * n : row * n + keep]])
+    index["cases"] = {name: {k: v for k, v in case.items() if k != "max"} for name, case in cases.items()}
+    (out / "golden/schedulers.json").write_text(json.dumps(index, separators=(",", ":")) + "\n")
+    write_floats(out / "golden/schedulers.safetensors", tensors)
+
+
+def read_floats(path):
+    """{name: (shape, values)} of a safetensors file of F32 tensors."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    tensors = {}
+    for name, entry in json.loads(data[8 : 8 + size]).items():
+        if name != "__metadata__" and entry["dtype"] == "F32":
+            begin, end = (8 + size + offset for offset in entry["data_offsets"])
+            tensors[name] = (entry["shape"], struct.unpack(f"<{(end - begin) // 4}f", data[begin:end]))
+    return tensors
+
+
+def write_floats(path, tensors):
+    header, data = {}, b""
+    for name, (shape, values) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * len(values)]}
+        data += struct.pack(f"<{len(values)}f", *values)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def copy_tensor(source, target, name):
+    """One tensor of a safetensors file, alone in a file of its own."""
+    data = source.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    entry = json.loads(data[8 : 8 + size])[name]
+    begin, end = entry["data_offsets"]
+    entry["data_offsets"] = [0, end - begin]
+    header = json.dumps({name: entry}).encode()
+    header += b" " * (-len(header) % 8)
+    target.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size + begin : 8 + size + end])
+
+
+TOPICS = [configs, rng, nets, text, e2e, embedded, schedulers]
 
 
 def main():

@@ -11,8 +11,6 @@
 #include <string.h>
 
 static const double FP32_LIMIT = 2e-5, FP16_LIMIT = 5e-3;
-static const char *const MODELS[] = {"sd1-tiny", "sd1-odd", "sd2-tiny", "sdxl-tiny"};
-enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
 /* One model of one root with its goldens. */
 typedef struct fixture {
@@ -37,11 +35,6 @@ static void fixture_close(fixture *f)
 {
     golden_unet_close(&f->unet);
     golden_close(&f->g);
-}
-
-static golden_job best(tsr_dtype dtype)
-{
-    return (golden_job){.dtype = dtype, .tier = tsr_cpu_best_tier(), .n_threads = 2};
 }
 
 /* ----------------------------------------------------------------- goldens */
@@ -73,18 +66,18 @@ static void check_case(fixture *f, const char *name, golden_job job)
 
 static void check_root(const char *root, bool complete)
 {
-    for (int32_t m = 0; m < N_MODELS; m++) {
+    for (int32_t m = 0; golden_model(m); m++) {
         char path[128], name[128];
         int32_t pos = 0, n_cases = 0;
         fixture f;
 
-        snprintf(path, sizeof path, "golden/unet-%s.safetensors", MODELS[m]);
+        snprintf(path, sizeof path, "golden/unet-%s.safetensors", golden_model(m));
         if (!complete && !golden_has(root, path))
             continue;
-        if (fixture_open(&f, root, MODELS[m])) {
+        if (fixture_open(&f, root, golden_model(m))) {
             while (golden_next_case(&f.g, ".out", &pos, name, sizeof name)) {
-                check_case(&f, name, best(TSR_F32));
-                check_case(&f, name, best(TSR_F16));
+                check_case(&f, name, golden_job_best(TSR_F32));
+                check_case(&f, name, golden_job_best(TSR_F16));
                 n_cases++;
             }
             golden_check_all_used(&f.unet.comp);
@@ -140,13 +133,6 @@ static float *forward(golden_unet *u, golden_job job, const golden_unet_in *in, 
     return x;
 }
 
-static void check_bits(const char *what, const golden_job *job, const float *a, const float *b,
-                       size_t n)
-{
-    CHECK_MSG(a && b && memcmp(a, b, n * sizeof *a) == 0, "%s, %s: bits differ, by up to %g", what,
-              golden_precision(job), a && b ? test_max_abs_diff(a, b, n) : 0.0);
-}
-
 /* Runs `in` under `a` and under `b`. */
 static void check_same(fixture *f, const golden_unet_in *in, golden_job a, golden_job b,
                        const char *what)
@@ -155,7 +141,7 @@ static void check_same(fixture *f, const golden_unet_in *in, golden_job a, golde
     float *x = forward(&f->unet, a, in, &n), *y = forward(&f->unet, b, in, &m);
 
     CHECK(n == m);
-    check_bits(what, &a, x, y, n);
+    golden_check_bits(what, &a, x, y, n);
     free(x);
     free(y);
 }
@@ -170,7 +156,7 @@ static void check_entries(fixture *f, golden_job job, const golden_unet_in *in, 
         golden_unet_in one = golden_unet_entry(in, i);
         float *x = forward(&f->unet, job, &one, &m);
         CHECK(m * (size_t)in->n == n);
-        check_bits(what, &job, all ? all + (size_t)i * m : NULL, x, m);
+        golden_check_bits(what, &job, all ? all + (size_t)i * m : NULL, x, m);
         free(x);
     }
     free(all);
@@ -180,7 +166,7 @@ static void batch_checks(fixture *f, const char *name, tsr_dtype dtype)
 {
     static const float MIXED[2] = {999.0f, 1.5f};
     golden_unet_in in, twice;
-    golden_job job = best(dtype);
+    golden_job job = golden_job_best(dtype);
     float *sample;
 
     if (!golden_unet_inputs(&f->g, name, NULL, &in))
@@ -204,7 +190,7 @@ static void batch_checks(fixture *f, const char *name, tsr_dtype dtype)
         x = forward(&f->unet, job, &in, &n);
         y = forward(&f->unet, job, &twice, &m);
         CHECK(n == m);
-        check_bits("shared latents and repeated ones", &job, x, y, n);
+        golden_check_bits("shared latents and repeated ones", &job, x, y, n);
         free(x);
         free(y);
     }
@@ -234,7 +220,7 @@ static void unet__windows_threads_steps__change_no_bit(void)
     for (size_t i = 0; i < 4; i++) {
         fixture f;
         golden_unet_in in, late;
-        golden_job job = best(i % 2 ? TSR_F32 : TSR_F16), other;
+        golden_job job = golden_job_best(i % 2 ? TSR_F32 : TSR_F16), other;
         size_t n = 0, m = 0;
         float *x, *y;
 
@@ -252,7 +238,7 @@ static void unet__windows_threads_steps__change_no_bit(void)
             x = forward(&f.unet, job, &in, &n);
             y = forward(&f.unet, job, &late, &m);
             CHECK(n == m);
-            check_bits("the second of three steps", &job, x, y, n);
+            golden_check_bits("the second of three steps", &job, x, y, n);
             free(x);
             free(y);
         }
@@ -290,17 +276,17 @@ static void unet__checkpoints_of_other_types__give_the_same_bits(void)
     if (fixture_open(&f, golden_root(0), "sd2-tiny") &&
         golden_unet_inputs(&f.g, "blocks_8x8_t601", NULL, &in)) {
         for (int32_t i = 0; i < 2; i++) {
-            golden_job job = best(i ? TSR_F16 : TSR_F32);
+            golden_job job = golden_job_best(i ? TSR_F16 : TSR_F32);
             size_t n, m;
             float *x = forward(&f.unet, job, &in, &n);
             float *y = forward_converted(&f, TSR_F16, TSR_F32, job, &in, &m);
             float *b, *c;
             CHECK(n == m);
-            check_bits("a checkpoint in F32", &job, x, y, n);
+            golden_check_bits("a checkpoint in F32", &job, x, y, n);
             b = forward_converted(&f, TSR_BF16, TSR_BF16, job, &in, &n);
             c = forward_converted(&f, TSR_BF16, TSR_F32, job, &in, &m);
             CHECK(n == m);
-            check_bits("a checkpoint in BF16", &job, b, c, n);
+            golden_check_bits("a checkpoint in BF16", &job, b, c, n);
             if (b && x) {
                 double far = test_rel_l2(b, x, n);
                 CHECK_MSG(far > 1e-4 && far < 5e-2, "BF16 weights are %g away", far);
@@ -363,7 +349,7 @@ static float *forward_dir(const char *dir, const tsr_unet_config *cfg, const gol
     *n = 0;
     if (golden_ok(tsr_component_open(&u.comp, dir, "unet", "diffusion_pytorch_model", &u.err),
                   &u.err)) {
-        x = forward(&u, best(TSR_F32), in, n);
+        x = forward(&u, golden_job_best(TSR_F32), in, n);
         golden_check_all_used(&u.comp);
     }
     tsr_component_close(&u.comp);
@@ -394,7 +380,7 @@ static void unet__guidance_embedding__acts_before_the_first_linear(void)
         golden_unet_inputs(&f.g, "b2_12x20_t250", NULL, &in)) {
         tsr_unet_config cfg = f.unet.cfg;
         size_t n = 0, m = 0, k = 0;
-        float *plain = forward(&f.unet, best(TSR_F32), &in, &k), *a = NULL, *b = NULL;
+        float *plain = forward(&f.unet, golden_job_best(TSR_F32), &in, &k), *a = NULL, *b = NULL;
         snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", f.dir);
         if (golden_open_file(&weights, path) && write_unet(&weights, &extra, with) &&
             (w1 = golden_need(&weights, "time_embedding.linear_1.weight")) &&
@@ -426,7 +412,7 @@ static void unet__ops_without_weights__are_named_after_their_module(void)
     fixture f;
     golden_unet_in in;
     golden_net net = {0};
-    golden_job job = best(TSR_F32);
+    golden_job job = golden_job_best(TSR_F32);
     tsr_val out;
     int32_t n_attention = 0;
 

@@ -10,8 +10,6 @@
 #include "base/alloc.h"
 
 static const double FP32_LIMIT = 2e-5, FP16_LIMIT = 4e-3;
-static const char *const MODELS[] = {"sd1-tiny", "sd1-odd", "sd2-tiny", "sdxl-tiny"};
-enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
 typedef struct fixture {
     const char *model;
@@ -35,11 +33,6 @@ static void fixture_close(fixture *f)
 {
     golden_vae_close(&f->vae);
     golden_close(&f->g);
-}
-
-static golden_job best(tsr_dtype dtype)
-{
-    return (golden_job){.dtype = dtype, .tier = tsr_cpu_best_tier(), .n_threads = 2};
 }
 
 /* The output of case `name` of either kind. */
@@ -126,18 +119,18 @@ static void check_case(fixture *f, const char *name, golden_job job)
 
 static void check_root(const char *root, bool complete)
 {
-    for (int32_t m = 0; m < N_MODELS; m++) {
+    for (int32_t m = 0; golden_model(m); m++) {
         char path[128], name[128];
         int32_t pos = 0, n_cases = 0;
         fixture f;
 
-        snprintf(path, sizeof path, "golden/vae-%s.safetensors", MODELS[m]);
+        snprintf(path, sizeof path, "golden/vae-%s.safetensors", golden_model(m));
         if (!complete && !golden_has(root, path))
             continue;
-        if (fixture_open(&f, root, MODELS[m])) {
+        if (fixture_open(&f, root, golden_model(m))) {
             while (golden_next_case(&f.g, ".in", &pos, name, sizeof name)) {
-                check_case(&f, name, best(TSR_F32));
-                check_case(&f, name, best(TSR_F16));
+                check_case(&f, name, golden_job_best(TSR_F32));
+                check_case(&f, name, golden_job_best(TSR_F16));
                 n_cases++;
             }
             golden_check_all_used(&f.vae.comp);
@@ -179,13 +172,6 @@ static void vae__portable_tier__matches_the_reference(void)
 
 /* --------------------------------------------------------------- same bits */
 
-static void check_bits(const char *what, const golden_job *job, const float *a, const float *b,
-                       size_t n)
-{
-    CHECK_MSG(a && b && memcmp(a, b, n * sizeof *a) == 0, "%s, %s: bits differ, by up to %g", what,
-              golden_precision(job), a && b ? test_max_abs_diff(a, b, n) : 0.0);
-}
-
 static golden_tensor entry(const golden_tensor *t, int32_t i)
 {
     golden_tensor one = *t;
@@ -200,7 +186,7 @@ static void same_bits(fixture *f, const char *name, tsr_dtype dtype)
 {
     const golden_tensor *in = golden_need(&f->g, "%s.in", name);
     bool decode = golden_find(&f->g, "%s.out", name);
-    golden_job job = best(dtype), other = job;
+    golden_job job = golden_job_best(dtype), other = job;
     size_t n, m;
     float *all, *x;
 
@@ -211,19 +197,19 @@ static void same_bits(fixture *f, const char *name, tsr_dtype dtype)
         golden_tensor one = entry(in, i);
         x = run(&f->vae, job, &one, decode, &m);
         CHECK(m * (size_t)in->dims[0] == n);
-        check_bits("a batch and its entries", &job, all ? all + (size_t)i * m : NULL, x, m);
+        golden_check_bits("a batch and its entries", &job, all ? all + (size_t)i * m : NULL, x, m);
         free(x);
     }
     other.window_rows = 4;
     x = run(&f->vae, other, in, decode, &m);
     CHECK(n == m);
-    check_bits("windows of four rows", &job, all, x, n);
+    golden_check_bits("windows of four rows", &job, all, x, n);
     free(x);
     other = job;
     other.n_threads = 1;
     x = run(&f->vae, other, in, decode, &m);
     CHECK(n == m);
-    check_bits("one thread and two", &job, all, x, n);
+    golden_check_bits("one thread and two", &job, all, x, n);
     free(x);
     free(all);
 }
@@ -266,7 +252,7 @@ static void vae__picture__is_the_rounded_decoding(void)
 
     if (fixture_open(&f, golden_root(0), "sd1-odd") && (in = golden_need(&f.g, "dec_10x6.in"))) {
         for (int32_t k = 0; k < 2; k++) {
-            golden_job job = best(k ? TSR_F16 : TSR_F32);
+            golden_job job = golden_job_best(k ? TSR_F16 : TSR_F32);
             golden_net net = {0};
             tsr_val out;
             size_t n, m = 0, wrong = 0;
@@ -395,12 +381,12 @@ static void vae__other_checkpoints_of_the_same_weights__give_the_same_bits(void)
         (latents = golden_need(&f.g, "dec_9x6.in")) &&
         (image = golden_need(&f.g, "enc_b2_24x32.in"))) {
         for (size_t i = 0; i < 6; i++) {
-            golden_job job = best(i % 2 ? TSR_F16 : TSR_F32);
+            golden_job job = golden_job_best(i % 2 ? TSR_F16 : TSR_F32);
             size_t n, m;
             float *x = run_rewritten(&f, PAIRS[i / 2].a, job, latents, image, &n);
             float *y = run_rewritten(&f, PAIRS[i / 2].b, job, latents, image, &m);
             CHECK(n == m);
-            check_bits(PAIRS[i / 2].what, &job, x, y, n);
+            golden_check_bits(PAIRS[i / 2].what, &job, x, y, n);
             free(x);
             free(y);
         }

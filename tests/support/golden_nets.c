@@ -13,6 +13,25 @@ const char *golden_precision(const golden_job *job)
     return job->dtype == TSR_F16 ? "fp16" : "fp32";
 }
 
+golden_job golden_job_best(tsr_dtype dtype)
+{
+    return (golden_job){.dtype = dtype, .tier = tsr_cpu_best_tier(), .n_threads = 2};
+}
+
+void golden_check_bits(const char *what, const golden_job *job, const float *a, const float *b,
+                       size_t n)
+{
+    CHECK_MSG(a && b && memcmp(a, b, n * sizeof *a) == 0, "%s, %s: bits differ, by up to %g", what,
+              golden_precision(job), a && b ? test_max_abs_diff(a, b, n) : 0.0);
+}
+
+const char *golden_model(int32_t i)
+{
+    static const char *const MODELS[] = {"sd1-tiny", "sd1-odd", "sd2-tiny", "sdxl-tiny"};
+
+    return i < (int32_t)(sizeof MODELS / sizeof *MODELS) ? MODELS[i] : NULL;
+}
+
 /* -------------------------------------------------------------- components */
 
 bool golden_unet_open(golden_unet *u, const char *dir)

@@ -16,6 +16,14 @@ typedef struct golden_job {
     int32_t n_taps;
 } golden_job;
 const char *golden_precision(const golden_job *job); /* "fp32" */
+/* The machine's best tier, two threads. */
+golden_job golden_job_best(tsr_dtype dtype);
+/* Fails unless a and b have the same bits. Both may be NULL, which fails, too. */
+void golden_check_bits(const char *what, const golden_job *job, const float *a, const float *b,
+                       size_t n);
+
+/* The small reference models one by one; NULL after the last. */
+const char *golden_model(int32_t i);
 
 /* A component with its config; `dir` is the component's own folder. */
 typedef struct golden_unet {

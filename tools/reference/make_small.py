@@ -145,8 +145,9 @@ def sd_cases():
     cases["small-wide"] = case("EulerDiscreteScheduler", height=40, width=104)
     cases["small-v-zero-snr"] = case("DDIMScheduler", dict(clip_sample=False, prediction_type="v_prediction",
                                                            rescale_betas_zero_snr=True, timestep_spacing="trailing"))
-    # Late timesteps would divide the network's rounding errors by sqrt(1 - alpha), 0.03 at the last one.
-    cases["small-sample"] = case("DDIMScheduler", dict(clip_sample=False, prediction_type="sample", timestep_spacing="trailing"), steps=2)
+    # Late timesteps would divide the network's rounding errors by sqrt(1 - alpha), 0.03 at the last one, and the latents
+    # are the guided prediction itself: a large scale would multiply them.
+    cases["small-sample"] = case("DDIMScheduler", dict(clip_sample=False, prediction_type="sample", timestep_spacing="trailing"), steps=2, guidance_scale=2.0)
     cases["small-two"] = case("DDIMScheduler", dict(clip_sample=False), num_images_per_prompt=2)
     return cases
 

@@ -15,9 +15,10 @@
  *     others, and every residual: the window's own rows; vectors and gathered values: all
  *
  * In place. The output may be the very buffer (same layout and type) of: conv2d's and linear's
- * residual, either summand of add, x of layer_norm, x of group_norm without x2 (with `stats`, or in
- * one window of all rows). A task reads such an element just before it writes it, and no other
- * task reads it. Any other overlap of the output with an operand is wrong.
+ * residual, either summand of add, x of layer_norm, q of attention where it is neither k nor v, x
+ * of group_norm without x2 (with `stats`, or in one window of all rows). A task reads such an
+ * element just before it writes it, and no other task reads it. Any other overlap of the output
+ * with an operand is wrong.
  *
  * Bits depend on none of this: not on windows and their order, pieces, blocks, buffers, threads. */
 #ifndef TSR_KERNELS_BACKEND_H

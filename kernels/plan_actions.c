@@ -234,12 +234,6 @@ static void lower_attention(tsr_lower *l, tsr_chain *c, int32_t i)
     }
 }
 
-static bool keys_in_strips(const tsr_lower *l, const tsr_op *op)
-{
-    return op->kind == TSR_OP_ATTENTION && (l->values[op->in[1]].mode == TSR_MODE_STRIP ||
-                                            l->values[op->in[2]].mode == TSR_MODE_STRIP);
-}
-
 /* --------------------------------------------------------------------- chains */
 
 /* The statistics of a group_norm that reads strips alone: from this strip, which was just made. */
@@ -263,7 +257,7 @@ static void lower_window(tsr_lower *l, tsr_chain *c, tsr_rows part)
         return;
     }
     for (int32_t i = c->a; i <= c->b && l->st == TSR_OK; i++) {
-        if (keys_in_strips(l, &l->t->ops[i]))
+        if (tsr_lower_keys_in_strips(l, &l->t->ops[i]))
             lower_attention(l, c, i);
         else
             lower_op(l, c, i);

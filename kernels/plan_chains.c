@@ -69,6 +69,12 @@ static bool may_read(const tsr_lower *l, const tsr_chain *c, const tsr_op *op, i
     return false;
 }
 
+bool tsr_lower_keys_in_strips(const tsr_lower *l, const tsr_op *op)
+{
+    return op->kind == TSR_OP_ATTENTION && (l->values[op->in[1]].mode == TSR_MODE_STRIP ||
+                                            l->values[op->in[2]].mode == TSR_MODE_STRIP);
+}
+
 /* Every op can be windowed, every read is allowed, all exports have the same rows. */
 static bool valid(const tsr_lower *l, tsr_chain *c)
 {
@@ -81,7 +87,7 @@ static bool valid(const tsr_lower *l, tsr_chain *c)
         const tsr_op *op = &t->ops[i];
         const tsr_value *out = &t->values[op->out];
 
-        if (!tsr_plan_has_windows(op))
+        if (!tsr_plan_has_windows(op) || tsr_lower_keys_in_strips(l, op))
             return false;
         for (int32_t k = 0; k < 4; k++)
             if (!may_read(l, c, op, k))

@@ -20,6 +20,7 @@ typedef struct tsr_knobs {
     size_t ahead_bytes;  /* streamed and not yet needed, at most */
     size_t ahead_room;   /* and this much above what is needed anyway */
     int32_t gap_ops;     /* a value that rests for more ops is spilled meanwhile; 0: never */
+    size_t gap_bytes;    /* a smaller one rests where it is */
     bool spill_prologue; /* what the prologue made for the loop is read back when needed */
     bool stream_vectors; /* biases and norms, too, are not resident */
     size_t strip_above;  /* larger values exist in strips only */
@@ -112,6 +113,7 @@ tsr_chain tsr_lower_next_chain(const tsr_lower *l, int32_t a);
 void tsr_chain_needs(const tsr_lower *l, tsr_chain *c, tsr_rows part);
 bool tsr_chain_reads_exactly(const tsr_lower *l, const tsr_chain *c, tsr_val v);
 bool tsr_chain_internal(const tsr_lower *l, const tsr_chain *c, tsr_val v);
+bool tsr_lower_keys_in_strips(const tsr_lower *l, const tsr_op *op);
 bool tsr_lower_is_kept(const tsr_tape *t, tsr_val v);
 
 /* plan_actions.c */

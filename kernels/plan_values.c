@@ -12,8 +12,6 @@
  * stored (`due`). */
 #include "kernels/plan_internal.h"
 
-enum { LEAST_SPILL = 1 << 15 }; /* a smaller value rests where it is */
-
 /* -------------------------------------------------------------------- modes */
 
 static bool may_be_strip(const tsr_lower *l, tsr_val v)
@@ -27,7 +25,7 @@ static bool may_be_strip(const tsr_lower *l, tsr_val v)
 static bool reads_strips(const tsr_lower *l, const tsr_op *op, int32_t k)
 {
     if (op->kind == TSR_OP_ATTENTION && k > 0)
-        return l->k->strip_keys;
+        return l->k->strip_keys && op->in[k] != op->in[0];
     return tsr_plan_has_windows(op) && tsr_plan_reach(l->t, op, k) != TSR_REACH_WHOLE;
 }
 
@@ -125,7 +123,7 @@ static bool rests(const tsr_lower *l, tsr_val v, int32_t op)
     const tsr_value_state *s = &l->values[v];
 
     return l->k->gap_ops > 0 && x->kind != TSR_VALUE_INPUT && !s->kept &&
-           op - s->last_op > l->k->gap_ops && tsr_value_bytes(x) >= LEAST_SPILL;
+           op - s->last_op > l->k->gap_ops && tsr_value_bytes(x) >= l->k->gap_bytes;
 }
 
 static tsr_operand whole(tsr_lower *l, tsr_val v, int32_t op)

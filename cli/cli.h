@@ -29,15 +29,15 @@ tsr_status tsr_cli_make(tsr_cli *c);
 tsr_status tsr_cli_plan(tsr_cli *c);
 tsr_status tsr_cli_info(tsr_cli *c);
 tsr_status tsr_cli_tokenize(tsr_cli *c);
+tsr_status tsr_cli_convert(tsr_cli *c);
 tsr_status tsr_cli_bench(tsr_cli *c);
 tsr_status tsr_cli_replay(tsr_cli *c);
 
-/* Opens the context, and the model as well: what the commands begin with. The model is --model
- * or the embedded one. */
+/* Opens the context, and the model as well: what the commands begin with. The model is --model,
+ * the embedded one, or what gen convert is given. */
 tsr_status tsr_cli_open_context(tsr_cli *c);
 tsr_status tsr_cli_open_model(tsr_cli *c);
-/* Where the model is (free with tsr_free). TSR_E_MODEL when the embedded one is nowhere,
- * TSR_E_USAGE for a single-file checkpoint. */
+/* Where the model is (free with tsr_free). TSR_E_MODEL when the embedded one is nowhere. */
 tsr_status tsr_cli_find_model(const char *asked, char **path, tsr_err *err);
 /* Forwards a failure of a function of tessera.h with the context's sentence. */
 tsr_status tsr_cli_library(tsr_cli *c, tsr_status st);

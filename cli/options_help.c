@@ -106,6 +106,6 @@ void tsr_options_help(tsr_command c, tsr_buf *out)
 void tsr_options_usage(tsr_buf *out)
 {
     tsr_buf_puts(out, "Usage: gen --prompt TEXT [options]\n"
-                      "       gen COMMAND ...   (plan info tokenize bench replay)\n"
+                      "       gen COMMAND ...   (plan info tokenize convert bench replay)\n"
                       "gen --help lists everything; gen COMMAND --help says more.\n");
 }

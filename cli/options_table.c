@@ -12,6 +12,7 @@
 #define ON(c) ((uint32_t)1 << (c))
 #define RUNS                                                                                       \
     (ON(TSR_COMMAND_MAKE) | ON(TSR_COMMAND_PLAN) | ON(TSR_COMMAND_BENCH) | ON(TSR_COMMAND_REPLAY))
+#define MACHINE (RUNS | ON(TSR_COMMAND_INFO) | ON(TSR_COMMAND_CONVERT))
 #define ALL (ON(TSR_COMMAND_COUNT) - 1)
 #define AT(member) offsetof(tsr_options, member)
 
@@ -40,7 +41,8 @@ const tsr_command_row tsr_command_table[TSR_COMMAND_COUNT] = {
                             "a picture from final latents"},
     [TSR_COMMAND_ENCODE] = {"gen encode", "PICTURE --model M --save-latents F", false, 1, 1, "",
                             "latents of a picture (the distribution's mean)"},
-    [TSR_COMMAND_CONVERT] = {"gen convert", "MODEL OUT.tsr", false, 2, 2, "",
+    [TSR_COMMAND_CONVERT] = {"gen convert", "MODEL OUT.tsr", true, 2, 2,
+                             "gen convert needs a model and the file to write",
                              "a checkpoint in the packed layout, for the fastest streaming"},
     [TSR_COMMAND_BENCH] = {"gen bench", "[--ops] [--model M] [options]", true, 0, 0, "",
                            "measure this machine: kernels, or a whole run"},
@@ -54,7 +56,9 @@ const tsr_command_row tsr_command_table[TSR_COMMAND_COUNT] = {
 
 const tsr_option tsr_option_table[TSR_OPT_COUNT] = {
     [TSR_OPT_MODEL] = {"--model", "PATH", TSR_KIND_TEXT, ALL & ~ON(TSR_COMMAND_CONVERT), AT(model),
-                       0, 0, NULL, NULL, "diffusers directory (default: the embedded model)"},
+                       0, 0, NULL, NULL,
+                       "diffusers directory, or what gen convert made of one (default: the "
+                       "embedded model)"},
     [TSR_OPT_PROMPT] = {"--prompt", "TEXT", TEXT, AT(prompt), 0, 0, NULL, NULL, "what to draw"},
     [TSR_OPT_PROMPT_FILE] = {"--prompt-file", "F", TEXT, AT(prompt_file), 0, 0, NULL, NULL,
                              "read the prompt from a file; - is standard input"},
@@ -119,17 +123,14 @@ const tsr_option tsr_option_table[TSR_OPT_COUNT] = {
                           "how far to go from the start image"},
     [TSR_OPT_MASK] = {"--mask", "F", TEXT, AT(mask), 0, 0, NULL, "", "where to paint"},
     [TSR_OPT_VAE] = {"--vae", "PATH", TEXT, AT(vae), 0, 0, NULL, "", "replaces the checkpoint's"},
-    [TSR_OPT_BACKEND] = {"--backend", "NAME", TSR_KIND_BACKEND, RUNS | ON(TSR_COMMAND_INFO),
-                         AT(backend), 0, 0, NULL, NULL,
-                         "auto, cpu, cuda[:N] or cuda-sim (default: auto)"},
-    [TSR_OPT_THREADS] = {"--threads", "N", TSR_KIND_INT, RUNS | ON(TSR_COMMAND_INFO), AT(threads),
-                         1, 256, NULL, NULL,
+    [TSR_OPT_BACKEND] = {"--backend", "NAME", TSR_KIND_BACKEND, MACHINE, AT(backend), 0, 0, NULL,
+                         NULL, "auto, cpu, cuda[:N] or cuda-sim (default: auto)"},
+    [TSR_OPT_THREADS] = {"--threads", "N", TSR_KIND_INT, MACHINE, AT(threads), 1, 256, NULL, NULL,
                          "threads to work with (default: one for each CPU that may be used)"},
-    [TSR_OPT_CPU_TIER] = {"--cpu-tier", "NAME", TSR_KIND_CHOICE, RUNS | ON(TSR_COMMAND_INFO),
-                          AT(cpu_tier), 0, 0, tiers, NULL,
-                          "instructions to use (default: the fastest there are)"},
-    [TSR_OPT_PRECISION] = {"--precision", "NAME", TSR_KIND_CHOICE, RUNS, AT(precision), 0, 0,
-                           precisions, "auto fp16 fp32",
+    [TSR_OPT_CPU_TIER] = {"--cpu-tier", "NAME", TSR_KIND_CHOICE, MACHINE, AT(cpu_tier), 0, 0, tiers,
+                          NULL, "instructions to use (default: the fastest there are)"},
+    [TSR_OPT_PRECISION] = {"--precision", "NAME", TSR_KIND_CHOICE, RUNS | ON(TSR_COMMAND_CONVERT),
+                           AT(precision), 0, 0, precisions, "auto fp16 fp32",
                            "storage of weights and activations "
                            "(default: auto)"},
     [TSR_OPT_BUDGET] = {"--budget", "SIZE", TSR_KIND_BYTES, RUNS, AT(budget), 0, 0, NULL, NULL,
@@ -163,8 +164,8 @@ const tsr_option tsr_option_table[TSR_OPT_COUNT] = {
                        "print errors and results only"},
     [TSR_OPT_VERBOSE] = {"--verbose", NULL, TSR_KIND_FLAG, ALL, AT(verbose), 0, 0, NULL, NULL,
                          "print details of what is done"},
-    [TSR_OPT_NO_PROGRESS] = {"--no-progress", NULL, FLAG, AT(no_progress), 0, 0, NULL, NULL,
-                             "no progress line"},
+    [TSR_OPT_NO_PROGRESS] = {"--no-progress", NULL, TSR_KIND_FLAG, RUNS | ON(TSR_COMMAND_CONVERT),
+                             AT(no_progress), 0, 0, NULL, NULL, "no progress line"},
     [TSR_OPT_HELP] = {"--help", NULL, TSR_KIND_FLAG, ALL, AT(help), 0, 0, NULL, NULL,
                       "print this and exit"},
     [TSR_OPT_VERSION] = {"--version", NULL, TSR_KIND_FLAG, ALL, AT(version), 0, 0, NULL, NULL,

@@ -68,23 +68,27 @@ char *tsr_progress_text(const tsr_progress *p, char *buf, size_t bytes)
     return buf;
 }
 
-void tsr_progress_line_show(tsr_progress_line *line, const tsr_progress *p)
+void tsr_progress_line_put(tsr_progress_line *line, const char *text)
 {
-    char text[MAX_COLUMNS];
+    int room = line->columns > 0 ? line->columns - 1 : MAX_COLUMNS; /* one for the cursor */
     double now;
-    size_t room = sizeof text;
 
     if (!line->to)
         return;
     now = tsr_clock_seconds();
     if (line->shown && now - line->shown_at < SECONDS_BETWEEN)
         return;
-    if (line->columns > 0 && (size_t)line->columns < room)
-        room = (size_t)line->columns; /* one less than the width, for the cursor */
-    fprintf(line->to, "\r%s\033[K", tsr_progress_text(p, text, room));
+    fprintf(line->to, "\r%.*s\033[K", room, text);
     fflush(line->to);
     line->shown = true;
     line->shown_at = now;
+}
+
+void tsr_progress_line_show(tsr_progress_line *line, const tsr_progress *p)
+{
+    char text[MAX_COLUMNS];
+
+    tsr_progress_line_put(line, tsr_progress_text(p, text, sizeof text));
 }
 
 void tsr_progress_line_wipe(tsr_progress_line *line)

@@ -22,6 +22,8 @@ typedef struct tsr_progress_line {
 /* Shows lines on `to` if that is a terminal and `wanted`. */
 void tsr_progress_line_init(tsr_progress_line *line, FILE *to, bool wanted);
 void tsr_progress_line_show(tsr_progress_line *line, const tsr_progress *p);
+/* Any text in its place, with the same patience. */
+void tsr_progress_line_put(tsr_progress_line *line, const char *text);
 void tsr_progress_line_wipe(tsr_progress_line *line);
 /* The text alone, cut to `bytes`; returns buf. */
 char *tsr_progress_text(const tsr_progress *p, char *buf, size_t bytes);

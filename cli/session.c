@@ -125,10 +125,6 @@ tsr_status tsr_cli_find_model(const char *asked, char **path, tsr_err *err)
 
     if (!asked) {
         TSR_TRY(find_embedded(&found, err));
-    } else if (tsr_path_is_file(asked)) {
-        TSR_FAIL(err, TSR_E_USAGE,
-                 "%s: single-file checkpoints are not there yet; give a diffusers directory",
-                 asked);
     } else {
         found = tsr_strdup(asked);
         if (!found)
@@ -145,7 +141,8 @@ tsr_status tsr_cli_open_model(tsr_cli *c)
 
     if (!c->ctx)
         TSR_TRY(tsr_cli_open_context(c));
-    TSR_TRY(tsr_cli_find_model(c->opt.model, &path, &c->err));
+    TSR_TRY(tsr_cli_find_model(
+        c->opt.command == TSR_COMMAND_CONVERT ? c->opt.args[0] : c->opt.model, &path, &c->err));
     TSR_INFO(&c->log, "model %s", path);
     st = tsr_cli_library(c, tsr_model_open(c->ctx, path, &c->model));
     tsr_free(path);

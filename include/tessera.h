@@ -114,9 +114,9 @@ int32_t tsr_context_threads(const tsr_context *ctx);
 
 typedef struct tsr_model tsr_model;
 
-/* Opens a diffusers directory: configs, tensor headers and tokenizers; no tensor data.
- * Missing tensors and unsupported configs fail here, by name (TSR_E_MODEL); unused tensors are
- * warnings. Errors: TSR_E_MODEL, TSR_E_IO, TSR_E_OOM. */
+/* Opens a diffusers directory, or a file that tsr_model_convert made of one: configs, tensor
+ * headers and tokenizers; no tensor data. Missing tensors and unsupported configs fail here, by
+ * name (TSR_E_MODEL); unused tensors are warnings. Errors: TSR_E_MODEL, TSR_E_IO, TSR_E_OOM. */
 tsr_status tsr_model_open(tsr_context *ctx, const char *path, tsr_model **model);
 void tsr_model_free(tsr_model *model);
 
@@ -133,16 +133,33 @@ void tsr_string_free(char *s);
 tsr_status tsr_model_tokenize(tsr_model *model, int32_t encoder, const char *text,
                               size_t text_bytes, const int32_t **ids, int32_t *n_ids);
 
-/* --------------------------------------------------------------------- run */
-
-typedef struct tsr_run tsr_run;
-
 typedef enum tsr_precision {
     TSR_PRECISION_AUTO,
     TSR_PRECISION_FP16,
     TSR_PRECISION_BF16,
     TSR_PRECISION_FP32
 } tsr_precision;
+
+typedef struct tsr_convert_desc {
+    tsr_precision precision; /* AUTO: FP16. Runs of the file have this precision */
+    /* Called with the bytes written so far and about how many there will be; return false to stop
+     * (TSR_E_CANCELLED). May be NULL. */
+    bool (*progress)(void *user, uint64_t done, uint64_t total);
+    void *progress_user;
+} tsr_convert_desc;
+
+/* Writes the model to one file whose weights lie as the context's backend computes with them, so
+ * that streaming them is a plain read: the fastest way to run in little memory. Pictures are the
+ * same, bit for bit. The file holds everything (configs and tokenizers too) and is opened as the
+ * model is; a backend whose weights lie otherwise refuses it. It appears when it is whole. Memory
+ * is a few mebibytes. Errors: TSR_E_USAGE, TSR_E_MODEL, TSR_E_IO (the disk has not the space),
+ * TSR_E_OOM, TSR_E_CANCELLED. */
+tsr_status tsr_model_convert(tsr_model *model, const char *path, const tsr_convert_desc *desc);
+
+/* --------------------------------------------------------------------- run */
+
+typedef struct tsr_run tsr_run;
+
 typedef enum tsr_rng_kind { TSR_RNG_TORCH_CPU, TSR_RNG_TORCH_CUDA } tsr_rng_kind;
 
 typedef enum tsr_phase {

@@ -122,7 +122,6 @@ static void options__what_comes_later__is_refused_by_name(void)
         {"batch|f.jsonl", "gen batch is not there yet"},
         {"decode|f.safetensors|--model|m", "gen decode is not there yet"},
         {"encode|f.png", "gen encode is not there yet"},
-        {"convert|a|b", "gen convert is not there yet"},
     };
     tsr_options o;
     tsr_err err;

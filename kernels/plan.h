@@ -16,15 +16,6 @@
 #include "kernels/backend.h"
 #include "memory/planner.h"
 
-/* Where weights may be, as users name it. */
-typedef enum tsr_offload {
-    TSR_OFFLOAD_AUTO,  /* the fastest that fits */
-    TSR_OFFLOAD_NONE,  /* all of them in the arena */
-    TSR_OFFLOAD_MODEL, /* the same for one network: others take its place */
-    TSR_OFFLOAD_BLOCK, /* each is read, whole, when its layer's turn comes */
-    TSR_OFFLOAD_STREAM /* the same in pieces of a few MB */
-} tsr_offload;
-
 typedef struct tsr_plan_options {
     size_t budget_bytes; /* arena bytes this program may take; 0: no limit */
     tsr_offload offload;
@@ -75,6 +66,7 @@ typedef struct tsr_job {
 /* Of one run of a section. */
 typedef struct tsr_plan_cost {
     double seconds;
+    double compute_seconds, io_seconds; /* alone */
     double flops;
     double bytes_streamed, bytes_spilled;
 } tsr_plan_cost;

@@ -54,12 +54,13 @@ static double job_bytes(const tsr_plan *p, const tsr_tape *t, const tsr_job *job
     return bytes * share(job->b - job->a, t->values[t->ops[w->first].out].c);
 }
 
-static void finish_cost(tsr_plan_cost *c, double io, double overhead, int32_t n_threads)
+/* Seconds of one run when `saved` seconds of its I/O are not needed. */
+static double seconds_of(const tsr_plan_cost *c, double saved, int32_t n_threads)
 {
-    double compute = c->flops / (FLOPS_A_THREAD * n_threads) + overhead;
-    double together = compute + io / n_threads;
+    double io = c->io_seconds > saved ? c->io_seconds - saved : 0;
+    double together = c->compute_seconds + io / n_threads;
 
-    c->seconds = together > io ? together : io;
+    return together > io ? together : io;
 }
 
 static int32_t steps_of(const tsr_tape *t)
@@ -70,32 +71,42 @@ static int32_t steps_of(const tsr_tape *t)
     return 1;
 }
 
-void tsr_plan_costs(tsr_plan *p, const tsr_plan_question *q, const uint8_t *kept)
+double tsr_plan_read_seconds(double bytes, bool packed)
+{
+    return bytes / READ_RATE + (packed ? 0 : bytes / PACK_RATE);
+}
+
+double tsr_plan_seconds(const tsr_plan *p, const tsr_plan_question *q, double saved)
+{
+    return seconds_of(&p->prologue, 0, q->n_threads) +
+           steps_of(q->tape) * seconds_of(&p->loop, saved, q->n_threads);
+}
+
+void tsr_plan_costs(tsr_plan *p, const tsr_plan_question *q)
 {
     tsr_plan_cost *cost[2] = {&p->prologue, &p->loop};
-    double io[2] = {0}, overhead[2] = {0};
 
     p->prologue = p->loop = (tsr_plan_cost){0};
     for (size_t i = 0; i < p->n_actions; i++) {
-        bool loop = (int32_t)i >= p->loop_action;
-        cost[loop]->flops += action_flops(q->tape, &p->actions[i]);
-        overhead[loop] += ACTION_SECONDS;
+        tsr_plan_cost *c = cost[(int32_t)i >= p->loop_action];
+        double flops = action_flops(q->tape, &p->actions[i]);
+        c->flops += flops;
+        c->compute_seconds += flops / (FLOPS_A_THREAD * q->n_threads) + ACTION_SECONDS;
     }
     for (size_t i = 0; i < p->n_jobs; i++) {
         const tsr_job *job = &p->jobs[i];
-        bool packed, loop = job->in_loop;
+        tsr_plan_cost *c = cost[job->in_loop];
+        bool packed;
         double bytes = job_bytes(p, q->tape, job, &packed);
-        if (job->kind == TSR_JOB_WEIGHT && kept && kept[job->index])
-            continue;
         if (job->kind == TSR_JOB_WEIGHT) {
-            cost[loop]->bytes_streamed += bytes;
-            io[loop] += bytes / READ_RATE + (packed ? 0 : bytes / PACK_RATE);
+            c->bytes_streamed += bytes;
+            c->io_seconds += tsr_plan_read_seconds(bytes, packed);
         } else {
-            cost[loop]->bytes_spilled += bytes;
-            io[loop] += bytes / SPILL_RATE;
+            c->bytes_spilled += bytes;
+            c->io_seconds += bytes / SPILL_RATE;
         }
     }
     for (int32_t i = 0; i < 2; i++)
-        finish_cost(cost[i], io[i], overhead[i], q->n_threads);
-    p->seconds = p->prologue.seconds + steps_of(q->tape) * p->loop.seconds;
+        cost[i]->seconds = seconds_of(cost[i], 0, q->n_threads);
+    p->seconds = tsr_plan_seconds(p, q, 0);
 }

@@ -124,10 +124,18 @@ tsr_status tsr_lower_finish(tsr_lower *l); /* read-ahead, order of jobs, waits, 
 void tsr_plan_order_jobs(tsr_plan *p);     /* by issue, and who waits for what */
 
 /* plan_cost.c */
-/* `kept`: weights whose jobs do not count [n_weights]; may be NULL */
-void tsr_plan_costs(tsr_plan *p, const tsr_plan_question *q, const uint8_t *kept);
+void tsr_plan_costs(tsr_plan *p, const tsr_plan_question *q);
+double tsr_plan_read_seconds(double bytes, bool packed); /* I/O time of streaming a weight */
+/* Of the whole run, when each step's I/O is `saved` seconds less. */
+double tsr_plan_seconds(const tsr_plan *p, const tsr_plan_question *q, double saved);
 
-/* plan_make.c */
-size_t tsr_plan_packed(const tsr_plan_question *q, size_t w);
+/* plan_candidates.c */
+extern const tsr_knobs tsr_candidates[];
+extern const int32_t tsr_n_candidates;
+
+/* plan_lower.c: lowers one candidate, costs included, offsets not. */
+tsr_status tsr_plan_lower(tsr_plan *p, const tsr_plan_question *q, const tsr_knobs *k,
+                          tsr_err *err);
+size_t tsr_plan_packed(const tsr_plan_question *q, size_t w); /* bytes in the arena */
 
 #endif

@@ -156,13 +156,12 @@ static void check_sweep(full_net *n, const char *name)
                   p.plan.seconds, opt.budget_bytes >> 20);
         seconds = p.plan.seconds;
         worst = ms > worst ? ms : worst;
-        test_note(
-            "%s: %7.1f MB: candidate %2d, %7.1f MB used, %7.1f s (step %.2f), streams %.0f MB, "
-            "spills %.0f MB a step, file %.0f MB, %zu actions, %zu jobs, %zu items",
-            name, (double)opt.budget_bytes / 1e6, p.plan.candidate,
-            (double)tsr_program_bytes(&p) / 1e6, p.plan.seconds, p.plan.loop.seconds,
-            p.plan.loop.bytes_streamed / 1e6, p.plan.loop.bytes_spilled / 1e6,
-            (double)p.spill_bytes / 1e6, p.plan.n_actions, p.plan.n_jobs, p.plan.n_items);
+        test_note("%s: %6.1f MB: row %2d uses %6.1f, %7.2f s a step, streams %4.0f, spills %5.0f, "
+                  "file %4.0f MB, %zu actions",
+                  name, (double)opt.budget_bytes / 1e6, p.plan.candidate,
+                  (double)tsr_program_bytes(&p) / 1e6, p.plan.loop.seconds,
+                  p.plan.loop.bytes_streamed / 1e6, p.plan.loop.bytes_spilled / 1e6,
+                  (double)p.spill_bytes / 1e6, p.plan.n_actions);
         tsr_program_free(&p);
     }
     test_note("%s: %zu ops, at most %.1f ms a plan", name, n->tape.n_ops, worst);

@@ -381,6 +381,7 @@ static bool may_replace(const tsr_call *call, int32_t k)
     case TSR_OP_GROUP_NORM:
         return k == 0 && !call->in[1].data;
     case TSR_OP_LAYER_NORM:
+    case TSR_OP_ATTENTION: /* its query, in every case here a value of its own */
         return k == 0;
     default:
         return false;

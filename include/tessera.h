@@ -160,6 +160,15 @@ tsr_status tsr_model_convert(tsr_model *model, const char *path, const tsr_conve
 
 typedef struct tsr_run tsr_run;
 
+/* Where weights may be while a phase runs. */
+typedef enum tsr_offload {
+    TSR_OFFLOAD_AUTO,  /* the fastest that fits */
+    TSR_OFFLOAD_NONE,  /* all of them in the arena */
+    TSR_OFFLOAD_MODEL, /* the same: text encoder, UNet and VAE take each other's place anyway */
+    TSR_OFFLOAD_BLOCK, /* each is read, whole, when its layer's turn comes */
+    TSR_OFFLOAD_STREAM /* the same in pieces of a few MB */
+} tsr_offload;
+
 typedef enum tsr_rng_kind { TSR_RNG_TORCH_CPU, TSR_RNG_TORCH_CUDA } tsr_rng_kind;
 
 typedef enum tsr_phase {
@@ -208,8 +217,11 @@ typedef struct tsr_run_desc {
     int32_t latents_shape[4];
     /* where */
     size_t budget_bytes; /* 0: what is free, less a margin */
-    bool strict;         /* refuse rather than degrade */
-    bool plan_only;      /* tsr_run_next will not be called: reserve nothing */
+    tsr_offload offload; /* AUTO */
+    int32_t tile_rows; /* output rows that the decoder computes at once; 0: the planner's choice */
+    const char *spill_dir; /* where activations go that do not fit; NULL: the cache directory */
+    bool strict;           /* refuse rather than degrade */
+    bool plan_only;        /* tsr_run_next will not be called: reserve nothing */
     /* who listens */
     tsr_progress_fn progress;
     void *progress_user;
@@ -243,7 +255,7 @@ typedef struct tsr_phase_info {
     const char *name;                       /* "text", "denoise", "decode", "image" */
     size_t predicted_bytes, measured_bytes; /* peak resident set; measured is 0 before it ran */
     size_t weight_bytes, activation_bytes, work_bytes, state_bytes; /* the arena by class */
-    double seconds, seconds_waiting_for_weights;
+    double seconds, seconds_waiting_for_weights, predicted_seconds;
     double flops; /* counted, one picture */
 } tsr_phase_info;
 
@@ -255,7 +267,7 @@ typedef struct tsr_run_info {
     size_t budget_bytes, predicted_peak_bytes, measured_peak_bytes;
     size_t arena_bytes, arena_high_water_bytes;
     size_t minimum_budget_bytes, fastest_budget_bytes;
-    uint64_t bytes_streamed;
+    uint64_t bytes_streamed, bytes_spilled; /* weights read while running; activations, both ways */
     double seconds_total, steps_per_second;
     uint64_t allocations_while_running; /* 0, or a promise is broken */
     int32_t n_phases;

@@ -7,11 +7,16 @@
  * program that already uses more, the reading counts.
  *
  * The picture's own phase ("image") is the encoder's copies of it in the caller: the raw rows with
- * their filter bytes, the filtered ones, and the compressed file. Two plans differ in it: the
- * faster one keeps the network's part of the arena beside those copies, the smaller one gives it
- * back to the system first. */
+ * their filter bytes, the filtered ones, and the compressed file. With room enough the network's
+ * part of the arena stays beside those copies; with less it is given back to the system first.
+ *
+ * Every network is planned two or three times: without a limit (what is fastest needs), for its
+ * least (the minimum budget, exactly), and, where the budget lies between, for what the budget
+ * leaves. The tables of a plan are heap and part of its own need, so the last is repeated with a
+ * little less until it fits. */
 #include "pipeline/pipeline_internal.h"
 
+#include <malloc.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -24,12 +29,17 @@
 #define THREAD_BYTES ((size_t)64 << 10) /* touched stack of a worker */
 #define ROUND_BYTES ((size_t)64 << 10)
 
+enum { MAX_TRIES = 8 };
+
+/* The I/O thread is one more. */
 static size_t base_bytes(const tsr_run *r)
 {
-    size_t threads = (size_t)tsr_pool_threads(r->ctx->pool);
+    size_t threads = (size_t)tsr_pool_threads(r->ctx->pool) + 1;
     size_t known = BASE_BYTES + tsr_alloc_live() + threads * THREAD_BYTES;
-    size_t now = tsr_mem_resident();
+    size_t now;
 
+    malloc_trim(0); /* what loading and planning gave back is not held against the budget */
+    now = tsr_mem_resident();
     return tsr_align_up(tsr_max_size(known, now), ROUND_BYTES);
 }
 
@@ -60,22 +70,29 @@ static double net_flops(const tsr_program *p, int32_t n_steps)
     return tsr_program_flops(p, false) + n_steps * tsr_program_flops(p, true);
 }
 
-/* Phases of the smaller plan; returns its peak. */
+/* Phases of the plans as they are; returns the peak, with the network given back before the
+ * picture. */
 static size_t fill_phases(tsr_run *r)
 {
     const tsr_nets *n = &r->nets;
-    size_t base = r->base_bytes, state = r->state.bytes, peak = 0;
+    size_t base = r->base_bytes = base_bytes(r), state = r->state.bytes, peak = 0;
     tsr_phase_info *p = r->phases;
 
+    for (int32_t i = 0; i < TSR_MAX_PHASES; i++)
+        p[i] = (tsr_phase_info){0};
     for (int32_t i = 0; i < n->n_text; i++) {
         fill_phase(&p[TSR_RUN_TEXT], "text", &n->text[i].net.program, base, state);
         p[TSR_RUN_TEXT].flops += net_flops(&n->text[i].net.program, 1);
+        p[TSR_RUN_TEXT].predicted_seconds += n->text[i].net.program.plan.seconds;
     }
     fill_phase(&p[TSR_RUN_DENOISE], "denoise", &n->unet.program, base, state);
     p[TSR_RUN_DENOISE].flops = net_flops(&n->unet.program, n->n_calls);
+    p[TSR_RUN_DENOISE].predicted_seconds =
+        n->unet.program.plan.prologue.seconds + n->n_calls * n->unet.program.plan.loop.seconds;
     for (int32_t i = 0; i < n->n_vae; i++)
         fill_phase(&p[TSR_RUN_DECODE], "decode", &n->vae[i].program, base, state);
     p[TSR_RUN_DECODE].flops = net_flops(&n->vae[0].program, 1);
+    p[TSR_RUN_DECODE].predicted_seconds = n->vae[0].program.plan.loop.seconds;
     fill_phase(&p[TSR_RUN_IMAGE], "image", NULL, base, state);
     p[TSR_RUN_IMAGE].predicted_bytes = base + state + image_bytes(&r->set);
     p[TSR_RUN_IMAGE].work_bytes = image_bytes(&r->set);
@@ -84,29 +101,77 @@ static size_t fill_phases(tsr_run *r)
     return peak;
 }
 
-tsr_status tsr_run_plan_memory(tsr_run *r)
+/* The same with the network kept beside the picture's copies. */
+static size_t kept_peak(const tsr_run *r)
 {
-    size_t kept;
+    return r->base_bytes + r->state.bytes + tsr_nets_bytes(&r->nets) + image_bytes(&r->set);
+}
+
+tsr_status tsr_run_plan_least(tsr_run *r)
+{
+    tsr_status st = tsr_nets_plan(&r->nets, r->ctx, &r->set, 1, false); /* tells the minimums */
+
+    if (st != TSR_OK && st != TSR_E_BUDGET)
+        return st;
+    tsr_err_clear(&r->ctx->err);
+    TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, 0, true));
+    r->minimum_budget = r->predicted_peak = fill_phases(r);
+    r->keep_network = false;
+    return TSR_OK;
+}
+
+/* Plans for what the budget leaves; what was planned least is known to fit. */
+static tsr_status plan_within(tsr_run *r)
+{
+    size_t budget = r->set.budget_bytes, limit = budget - r->base_bytes - r->state.bytes;
+
+    for (int32_t i = 0; i < MAX_TRIES && limit >= tsr_nets_minimum(&r->nets); i++) {
+        size_t peak, over;
+
+        TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, limit, false));
+        peak = fill_phases(r);
+        if (peak <= budget) {
+            r->predicted_peak = peak;
+            return TSR_OK;
+        }
+        over = peak - budget;
+        if (over >= limit)
+            break;
+        limit -= over;
+    }
+    return tsr_run_plan_least(r);
+}
+
+static tsr_status refuse(tsr_run *r)
+{
     char need[32], have[32];
 
-    r->base_bytes = base_bytes(r);
-    r->minimum_budget = fill_phases(r);
-    kept = r->base_bytes + r->state.bytes + tsr_nets_bytes(&r->nets) + image_bytes(&r->set);
-    r->fastest_budget = kept;
+    TSR_FAIL(
+        &r->ctx->err, TSR_E_BUDGET,
+        "a picture of %dx%d needs %s and the budget is %s; the smallest budget is %zu bytes (or "
+        "make the picture smaller)",
+        r->set.width, r->set.height, tsr_bytes_text(r->minimum_budget, need, sizeof need),
+        tsr_bytes_text(r->set.budget_bytes, have, sizeof have), r->minimum_budget);
+}
+
+tsr_status tsr_run_plan_memory(tsr_run *r)
+{
     if (!r->set.budget_given)
         r->set.budget_bytes = tsr_budget_default();
-    r->keep_network = kept <= r->set.budget_bytes;
-    if (r->keep_network)
-        r->phases[TSR_RUN_IMAGE].predicted_bytes = kept;
-    r->predicted_peak = r->keep_network ? kept : r->minimum_budget;
-    if (r->predicted_peak <= r->set.budget_bytes || r->plan_only)
-        return TSR_OK;
-    TSR_FAIL(&r->ctx->err, TSR_E_BUDGET,
-             "a picture of %dx%d needs %s and the budget is %s; the smallest budget is %zu bytes "
-             "(or make the "
-             "picture smaller)",
-             r->set.width, r->set.height, tsr_bytes_text(r->minimum_budget, need, sizeof need),
-             tsr_bytes_text(r->set.budget_bytes, have, sizeof have), r->minimum_budget);
+    TSR_TRY(tsr_run_plan_least(r));
+    if (r->minimum_budget > r->set.budget_bytes && !r->plan_only)
+        return refuse(r);
+    TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, 0, false));
+    r->predicted_peak = fill_phases(r);
+    r->fastest_budget = kept_peak(r);
+    if (r->predicted_peak > r->set.budget_bytes)
+        TSR_TRY(r->minimum_budget > r->set.budget_bytes ? tsr_run_plan_least(r) : plan_within(r));
+    r->keep_network = kept_peak(r) <= r->set.budget_bytes;
+    if (r->keep_network) {
+        r->predicted_peak = kept_peak(r);
+        r->phases[TSR_RUN_IMAGE].predicted_bytes = r->predicted_peak;
+    }
+    return TSR_OK;
 }
 
 /* Before the picture is handed out: the network's memory goes back to the system where the plan
@@ -142,53 +207,4 @@ tsr_status tsr_run_check_budget(tsr_run *r)
              "measured %s of memory, above the budget of %s: a bug, please report it",
              tsr_bytes_text(r->measured_peak, peak, sizeof peak),
              tsr_bytes_text(r->set.budget_bytes, budget, sizeof budget));
-}
-
-/* Predicted peak of the same run at another size; 0 when it cannot be planned. */
-static size_t peak_at(tsr_run *r, int32_t width, int32_t height)
-{
-    const tsr_vae_config *vae = &r->model->vae_cfg;
-    tsr_settings s = r->set; /* shares the strings; only sizes change */
-    tsr_nets nets = {0};
-    tsr_state state;
-    size_t bytes = 0;
-
-    s.width = width;
-    s.height = height;
-    s.net_width = tsr_div_up(width, vae->factor) * vae->factor;
-    s.net_height = tsr_div_up(height, vae->factor) * vae->factor;
-    s.latent_w = s.net_width / vae->factor;
-    s.latent_h = s.net_height / vae->factor;
-    if (tsr_nets_make(&nets, r->ctx, r->model, &s, r->nets.n_calls) == TSR_OK) {
-        tsr_state_layout(&state, r->model, &s);
-        bytes = tsr_max_size(tsr_nets_bytes(&nets), image_bytes(&s)) + state.bytes + r->base_bytes +
-                tsr_sched_state_bytes(s.sched_cfg, tsr_latent_count(&s));
-    }
-    tsr_nets_free(&nets);
-    return bytes;
-}
-
-tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height)
-{
-    int32_t f = r->model->vae_cfg.factor, low = 0, high = TSR_MAX_SIZE / f;
-    int32_t longer = tsr_max_i32(r->set.width, r->set.height);
-
-    /* Bisection over the longer side in latents; the need grows with the size. */
-    while (low < high) {
-        int32_t mid = (low + high + 1) / 2;
-        int32_t w = tsr_max_i32((int32_t)((int64_t)mid * r->set.width / longer), 1) * f;
-        int32_t h = tsr_max_i32((int32_t)((int64_t)mid * r->set.height / longer), 1) * f;
-        size_t bytes = peak_at(r, w, h);
-
-        if (bytes > 0 && bytes <= r->set.budget_bytes) {
-            low = mid;
-            *width = w;
-            *height = h;
-        } else {
-            high = mid - 1;
-        }
-    }
-    if (low == 0)
-        *width = *height = 0;
-    return TSR_OK;
 }

@@ -9,15 +9,8 @@
 #include "base/alloc.h"
 #include "base/num.h"
 
-static tsr_status plan_net(tsr_net *net, tsr_context *ctx)
-{
-    TSR_TRY(tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, NULL, &ctx->err));
-    net->made = true;
-    return TSR_OK;
-}
-
-static tsr_status make_text_net(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
-                                int32_t encoder, int32_t clip_skip)
+static tsr_status record_text(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
+                              int32_t encoder, int32_t clip_skip)
 {
     tsr_text_net *t = &n->text[n->n_text++];
     tsr_clip_shape shape = {
@@ -31,12 +24,11 @@ static tsr_status make_text_net(tsr_nets *n, tsr_context *ctx, tsr_model *m, con
     t->encoder = encoder;
     t->skip = clip_skip;
     tsr_tape_init(&t->net.tape, s->dtype, &ctx->err);
-    TSR_TRY(tsr_clip_build(&t->net.tape, &m->clip[encoder], &m->clip_cfg[encoder], &shape, &t->io,
-                           NULL, 0));
-    return plan_net(&t->net, ctx);
+    return tsr_clip_build(&t->net.tape, &m->clip[encoder], &m->clip_cfg[encoder], &shape, &t->io,
+                          NULL, 0);
 }
 
-static tsr_status make_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s)
+static tsr_status record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s)
 {
     tsr_unet_shape shape = {
         .n = s->entries,
@@ -49,12 +41,11 @@ static tsr_status make_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const t
     };
 
     tsr_tape_init(&n->unet.tape, s->dtype, &ctx->err);
-    TSR_TRY(tsr_unet_build(&n->unet.tape, &m->unet, &m->unet_cfg, &shape, &n->unet_io, NULL, 0));
-    return plan_net(&n->unet, ctx);
+    return tsr_unet_build(&n->unet.tape, &m->unet, &m->unet_cfg, &shape, &n->unet_io, NULL, 0);
 }
 
-static tsr_status make_vae(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
-                           tsr_dtype dtype)
+static tsr_status record_vae(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
+                             tsr_dtype dtype)
 {
     int32_t i = n->n_vae++;
 
@@ -62,56 +53,129 @@ static tsr_status make_vae(tsr_nets *n, tsr_context *ctx, tsr_model *m, const ts
     TSR_TRY(tsr_vae_decode_build(&n->vae[i].tape, &m->vae, &m->vae_cfg,
                                  (int32_t[]){1, s->latent_h, s->latent_w}, true, &n->vae_in[i],
                                  &n->vae_out[i], NULL, 0));
-    /* The last op rounds the image to bytes; what it reads is kept, to see whether it is finite. */
+    /* The last op rounds the image to bytes; what it reads shows whether the decoder overflowed. */
     n->vae_image[i] = n->vae[i].tape.ops[n->vae[i].tape.n_ops - 1].in[0];
-    tsr_tape_output(&n->vae[i].tape, n->vae_image[i], "image");
-    return plan_net(&n->vae[i], ctx);
+    return TSR_OK;
 }
 
-tsr_status tsr_nets_make(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
-                         int32_t n_calls)
+tsr_status tsr_nets_record(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
+                           int32_t n_calls)
 {
     bool negative = s->cfg && !s->zero_negative;
 
     n->n_calls = n_calls;
     for (int32_t e = 0; e < m->n_encoders; e++) {
-        TSR_TRY(make_text_net(n, ctx, m, s, e, s->clip_skip));
+        TSR_TRY(record_text(n, ctx, m, s, e, s->clip_skip));
         if (negative && s->clip_skip > 0)
-            TSR_TRY(make_text_net(n, ctx, m, s, e, 0));
+            TSR_TRY(record_text(n, ctx, m, s, e, 0));
     }
-    TSR_TRY(make_unet(n, ctx, m, s));
-    TSR_TRY(make_vae(n, ctx, m, s, s->vae_dtype));
+    TSR_TRY(record_unet(n, ctx, m, s));
+    TSR_TRY(record_vae(n, ctx, m, s, s->vae_dtype));
     if (s->vae_dtype == TSR_F16)
         TSR_TRY(
-            make_vae(n, ctx, m, s, TSR_F32)); /* for a decoder that overflows in half precision */
+            record_vae(n, ctx, m, s, TSR_F32)); /* for a decoder that overflows in half precision */
     return TSR_OK;
 }
 
-static void free_net(tsr_net *net)
+/* Net i of them all; NULL past the last. */
+static tsr_net *net_at(tsr_nets *n, int32_t i)
 {
-    if (net->made)
-        tsr_program_free(&net->program);
-    tsr_tape_free(&net->tape);
+    if (i < n->n_text)
+        return &n->text[i].net;
+    if (i == n->n_text)
+        return &n->unet;
+    i -= n->n_text + 1;
+    return i < n->n_vae ? &n->vae[i] : NULL;
+}
+
+/* Every network is tried, so that all minimums are known when one does not fit. */
+tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, size_t limit,
+                         bool least)
+{
+    tsr_status st = TSR_OK;
+    tsr_net *net;
+
+    for (int32_t i = 0; (net = net_at(n, i)); i++) {
+        tsr_plan_options opt = {
+            .budget_bytes = least ? net->program.minimum_bytes : limit,
+            .offload = s->offload,
+            .tile_rows = i > n->n_text ? s->tile_rows : 0,
+            .may_spill = true,
+        };
+        tsr_status one;
+
+        if (net->made)
+            tsr_program_free(&net->program);
+        one = tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, &opt, &ctx->err);
+        net->made = one == TSR_OK;
+        net->loaded = false;
+        if (one != TSR_OK && one != TSR_E_BUDGET)
+            return one;
+        st = one == TSR_OK ? st : one;
+    }
+    for (int32_t i = 0; i < n->n_vae && st == TSR_OK; i++)
+        tsr_program_watch(&n->vae[i].program, n->vae_image[i]);
+    return st;
+}
+
+void tsr_nets_each(tsr_nets *n, void (*fn)(tsr_program *p, void *arg), void *arg)
+{
+    tsr_net *net;
+
+    for (int32_t i = 0; (net = net_at(n, i)); i++)
+        fn(&net->program, arg);
 }
 
 void tsr_nets_free(tsr_nets *n)
 {
-    for (int32_t i = 0; i < n->n_text; i++)
-        free_net(&n->text[i].net);
-    free_net(&n->unet);
-    for (int32_t i = 0; i < n->n_vae; i++)
-        free_net(&n->vae[i]);
+    tsr_net *net;
+
+    for (int32_t i = 0; (net = net_at(n, i)); i++) {
+        if (net->made)
+            tsr_program_free(&net->program);
+        tsr_tape_free(&net->tape);
+    }
+    *n = (tsr_nets){0};
+}
+
+/* The largest of one figure over all programs. */
+typedef struct tsr_most {
+    size_t bytes, minimum, fastest, spill;
+} tsr_most;
+
+static void take_most(tsr_program *p, void *arg)
+{
+    tsr_most *most = arg;
+
+    most->bytes = tsr_max_size(most->bytes, tsr_program_bytes(p));
+    most->minimum = tsr_max_size(most->minimum, p->minimum_bytes);
+    most->fastest = tsr_max_size(most->fastest, p->fastest_bytes);
+    most->spill = tsr_max_size(most->spill, p->spill_bytes);
+}
+
+static tsr_most most_of(const tsr_nets *n)
+{
+    tsr_most most = {0};
+
+    tsr_nets_each((tsr_nets *)n, take_most, &most);
+    return most;
 }
 
 size_t tsr_nets_bytes(const tsr_nets *n)
 {
-    size_t most = tsr_program_bytes(&n->unet.program);
-
-    for (int32_t i = 0; i < n->n_text; i++)
-        most = tsr_max_size(most, tsr_program_bytes(&n->text[i].net.program));
-    for (int32_t i = 0; i < n->n_vae; i++)
-        most = tsr_max_size(most, tsr_program_bytes(&n->vae[i].program));
-    return most;
+    return most_of(n).bytes;
+}
+size_t tsr_nets_minimum(const tsr_nets *n)
+{
+    return most_of(n).minimum;
+}
+size_t tsr_nets_fastest(const tsr_nets *n)
+{
+    return most_of(n).fastest;
+}
+size_t tsr_nets_spill(const tsr_nets *n)
+{
+    return most_of(n).spill;
 }
 
 size_t tsr_latent_count(const tsr_settings *s)
@@ -164,8 +228,9 @@ tsr_status tsr_net_load(tsr_run *r, tsr_net *net, int32_t phase)
         return TSR_OK;
     tsr_nets_unload(&r->nets);
     tsr_program_bind(&net->program, &r->arena, r->state.bytes);
+    tsr_program_set_io(&net->program, r->io, tsr_nets_spill(&r->nets) ? &r->spill : NULL);
     TSR_TRY(tsr_program_load(&net->program));
     net->loaded = true;
-    r->phases[phase].seconds_waiting_for_weights += tsr_now() - start;
+    r->seconds_loading[phase] += tsr_now() - start;
     return TSR_OK;
 }

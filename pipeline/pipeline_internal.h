@@ -76,6 +76,10 @@ typedef struct tsr_settings {
     tsr_sched_config *sched_cfg;
     size_t budget_bytes;
     bool budget_given, strict;
+    tsr_offload offload;
+    int32_t tile_rows;                 /* of the decoder; 0: the planner's choice */
+    char *spill_dir;                   /* owned; NULL: the cache directory */
+    int32_t asked_width, asked_height; /* before the ladder */
 } tsr_settings;
 
 /* A recorded and planned network. */
@@ -122,6 +126,8 @@ struct tsr_run {
     tsr_nets nets;
     tsr_state state;
     tsr_arena arena;
+    tsr_io *io;
+    tsr_spill spill;
     tsr_sched *sched;
     tsr_rng rng;
     float *start_noise;                /* given by the caller, [n_pictures,C,h,w]; or NULL */
@@ -134,14 +140,15 @@ struct tsr_run {
     /* memory: what was promised and what was measured */
     size_t base_bytes, predicted_peak, measured_peak, minimum_budget, fastest_budget;
     size_t arena_high_water;
-    bool keep_network; /* the arena stays resident while the picture is encoded */
+    size_t kept_by_budget; /* what the asked size would have needed; 0: nothing was given up */
+    bool keep_network;     /* the arena stays resident while the picture is encoded */
     tsr_phase_info phases[TSR_MAX_PHASES];
     uint64_t model_hash, plan_hash;
     char model_hash_text[20], plan_hash_text[20];
     bool plan_only;
-    double seconds_total, denoise_seconds;
+    double seconds_total, denoise_seconds, seconds_loading[TSR_MAX_PHASES];
     int32_t denoise_calls;
-    uint64_t bytes_read, allocations;
+    uint64_t bytes_streamed, bytes_spilled, allocations;
     tsr_buf record, parameters; /* reserved when the run is made */
 };
 
@@ -150,6 +157,7 @@ enum { TSR_RUN_TEXT, TSR_RUN_DENOISE, TSR_RUN_DECODE, TSR_RUN_IMAGE }; /* indice
 /* settings.c */
 tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_model *m,
                                 const tsr_run_desc *d);
+void tsr_settings_set_size(tsr_settings *s, const tsr_model *m, int32_t width, int32_t height);
 void tsr_settings_free(tsr_settings *s);
 const char *tsr_dtype_precision(tsr_dtype d); /* "fp16" */
 
@@ -157,11 +165,21 @@ const char *tsr_dtype_precision(tsr_dtype d); /* "fp16" */
 tsr_status tsr_prompts_tokenize(tsr_run *r);
 
 /* nets.c */
-tsr_status tsr_nets_make(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
-                         int32_t n_calls);
+tsr_status tsr_nets_record(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
+                           int32_t n_calls);
+/* Plans every network for an arena part of `limit` bytes (0: no limit), or, with `least`, each for
+ * its own minimum, which an earlier call found. TSR_E_BUDGET when one does not fit; its minimum is
+ * told then, too. */
+tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, size_t limit,
+                         bool least);
 void tsr_nets_free(tsr_nets *n);
-void tsr_nets_unload(tsr_nets *n);        /* no network's weights are in the arena */
-size_t tsr_nets_bytes(const tsr_nets *n); /* arena bytes of the largest network */
+void tsr_nets_unload(tsr_nets *n);          /* no network's weights are in the arena */
+size_t tsr_nets_bytes(const tsr_nets *n);   /* arena bytes of the largest network */
+size_t tsr_nets_minimum(const tsr_nets *n); /* the same of the smallest plans */
+size_t tsr_nets_fastest(const tsr_nets *n); /* of the fastest ones */
+size_t tsr_nets_spill(const tsr_nets *n);   /* bytes of the spill file */
+/* Calls fn for every program. */
+void tsr_nets_each(tsr_nets *n, void (*fn)(tsr_program *p, void *arg), void *arg);
 /* Lays out the state of a run at the given size. */
 void tsr_state_layout(tsr_state *st, const tsr_model *m, const tsr_settings *s);
 size_t tsr_latent_count(const tsr_settings *s); /* elements of one latent */
@@ -184,16 +202,26 @@ void tsr_guidance(float *out, const float *uncond, const float *cond, size_t n, 
                   float rescale);
 
 /* memory_plan.c */
-tsr_status tsr_run_plan_memory(tsr_run *r); /* predicted bytes; refuses what does not fit */
+tsr_status tsr_run_plan_least(tsr_run *r);  /* the smallest plans, and the minimum budget */
+tsr_status tsr_run_plan_memory(tsr_run *r); /* the fastest plans that fit; refuses what does not */
 void tsr_run_measure(tsr_run *r, int32_t phase);
 void tsr_run_release_network(tsr_run *r);
 tsr_status tsr_run_check_budget(tsr_run *r); /* measured above the budget: TSR_E_INTERNAL */
-/* The largest size of the same aspect that fits the budget; 0 when none does. */
+
+/* ladder.c */
+/* Records and plans the run at another size, in its smallest form; the run's minimum budget says
+ * the need. */
+tsr_status tsr_run_resize(tsr_run *r, int32_t width, int32_t height);
+/* Nothing exact fits: takes the largest smaller size that does, and says so. */
+tsr_status tsr_run_degrade(tsr_run *r);
+/* The largest size of the same aspect that fits the budget; 0 when none does. Leaves the run as it
+ * was. */
 tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height);
 
 /* record.c */
 tsr_status tsr_record_reserve(tsr_run *r);
 void tsr_record_write(tsr_run *r, int32_t picture);
+void tsr_record_degradations(tsr_buf *b, const tsr_run *r); /* a JSON list */
 
 /* The type of the tapes that only ask for every tensor. */
 tsr_dtype tsr_model_check_dtype(const tsr_model *m);

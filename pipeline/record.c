@@ -109,6 +109,22 @@ static void write_settings(tsr_buf *b, const tsr_run *r, int32_t picture)
     }
 }
 
+void tsr_record_degradations(tsr_buf *b, const tsr_run *r)
+{
+    const tsr_settings *s = &r->set;
+
+    if (!r->kept_by_budget) {
+        tsr_buf_puts(b, "[]");
+        return;
+    }
+    tsr_buf_printf(
+        b,
+        "[{\"what\":\"size\",\"from\":\"%dx%d\",\"to\":\"%dx%d\",\"why\":\"the budget is %zu "
+        "bytes, %dx%d needs %zu\"}]",
+        s->asked_width, s->asked_height, s->width, s->height, s->budget_bytes, s->asked_width,
+        s->asked_height, r->kept_by_budget);
+}
+
 static void write_record(tsr_run *r, int32_t picture)
 {
     tsr_buf *b = &r->record;
@@ -127,7 +143,8 @@ static void write_record(tsr_run *r, int32_t picture)
     put_count(b, "predicted_peak_bytes", r->predicted_peak);
     put_count(b, "measured_peak_bytes", r->measured_peak);
     key(b, "degradations");
-    tsr_buf_puts(b, "[]}");
+    tsr_record_degradations(b, r);
+    tsr_buf_puts(b, "}");
 }
 
 static void write_parameters(tsr_run *r, int32_t picture)

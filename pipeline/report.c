@@ -33,6 +33,8 @@ void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
         .seconds_total = r->seconds_total,
         .steps_per_second = r->denoise_seconds > 0 ? r->denoise_calls / r->denoise_seconds : 0,
         .allocations_while_running = r->allocations,
+        .bytes_streamed = r->bytes_streamed,
+        .bytes_spilled = r->bytes_spilled,
         .n_phases = TSR_MAX_PHASES,
         .phases = r->phases,
     };
@@ -46,9 +48,11 @@ static void write_phases(tsr_buf *b, const tsr_run *r, bool measured)
         tsr_buf_printf(
             b,
             "%s\n    {\"name\": \"%s\", \"predicted_bytes\": %zu, \"weight_bytes\": %zu, "
-            "\"activation_bytes\": %zu, \"work_bytes\": %zu, \"state_bytes\": %zu, \"gflop\": %.3f",
+            "\"activation_bytes\": %zu, \"work_bytes\": %zu, \"state_bytes\": %zu, \"gflop\": "
+            "%.3f, "
+            "\"predicted_seconds\": %.3f",
             i ? "," : "", p->name, p->predicted_bytes, p->weight_bytes, p->activation_bytes,
-            p->work_bytes, p->state_bytes, 1e-9 * p->flops);
+            p->work_bytes, p->state_bytes, 1e-9 * p->flops, p->predicted_seconds);
         if (measured)
             tsr_buf_printf(b,
                            ", \"measured_bytes\": %zu, \"seconds\": %.6f, "
@@ -84,7 +88,9 @@ static void write_head(tsr_buf *b, const tsr_run *r, const tsr_run_info *i)
         i->budget_bytes, i->predicted_peak_bytes, i->arena_bytes);
     tsr_buf_printf(b, "  \"minimum_budget_bytes\": %zu,\n  \"fastest_budget_bytes\": %zu,\n",
                    i->minimum_budget_bytes, i->fastest_budget_bytes);
-    tsr_buf_puts(b, "  \"degradations\": [],\n");
+    tsr_buf_puts(b, "  \"degradations\": ");
+    tsr_record_degradations(b, r);
+    tsr_buf_puts(b, ",\n");
 }
 
 tsr_status tsr_run_report(const tsr_run *run, bool measured, char **json)
@@ -104,8 +110,9 @@ tsr_status tsr_run_report(const tsr_run *run, bool measured, char **json)
                        (unsigned long long)i.allocations_while_running);
         tsr_buf_printf(&b,
                        "  \"seconds_total\": %.6f,\n  \"steps_per_second\": %.6f,\n  "
-                       "\"bytes_streamed\": %llu,\n",
-                       i.seconds_total, i.steps_per_second, (unsigned long long)i.bytes_streamed);
+                       "\"bytes_streamed\": %llu,\n  \"bytes_spilled\": %llu,\n",
+                       i.seconds_total, i.steps_per_second, (unsigned long long)i.bytes_streamed,
+                       (unsigned long long)i.bytes_spilled);
     } else {
         TSR_TRY(tsr_run_largest(r, &width, &height));
         tsr_buf_printf(

@@ -4,7 +4,6 @@
  *     next: text (once) -> denoise -> decode -> record, one picture a call, no allocation */
 #include "pipeline/pipeline_internal.h"
 
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -94,16 +93,18 @@ static tsr_status hash_model(tsr_run *r)
     return TSR_OK;
 }
 
+static void add_plan_hash(tsr_program *p, void *arg)
+{
+    uint64_t *h = arg;
+
+    *h = tsr_fnv1a64(&p->hash, sizeof p->hash, *h);
+}
+
 static void hash_plan(tsr_run *r)
 {
-    const tsr_nets *n = &r->nets;
     uint64_t h = TSR_FNV_SEED;
 
-    for (int32_t i = 0; i < n->n_text; i++)
-        h = tsr_fnv1a64(&n->text[i].net.program.hash, sizeof(uint64_t), h);
-    h = tsr_fnv1a64(&n->unet.program.hash, sizeof(uint64_t), h);
-    for (int32_t i = 0; i < n->n_vae; i++)
-        h = tsr_fnv1a64(&n->vae[i].program.hash, sizeof(uint64_t), h);
+    tsr_nets_each(&r->nets, add_plan_hash, &h);
     r->plan_hash = tsr_fnv1a64(&r->state.bytes, sizeof r->state.bytes, h);
     snprintf(r->plan_hash_text, sizeof r->plan_hash_text, "%016llx",
              (unsigned long long)r->plan_hash);
@@ -121,6 +122,9 @@ static tsr_status reserve(tsr_run *r)
                  "smaller --budget",
                  tsr_bytes_text(bytes, need, sizeof need),
                  tsr_bytes_text(free_bytes, have, sizeof have));
+    if (tsr_nets_spill(&r->nets) > 0)
+        TSR_TRY(tsr_spill_open(&r->spill, r->set.spill_dir, tsr_nets_spill(&r->nets), &r->ctx->log,
+                               &r->ctx->err));
     return tsr_arena_make(&r->arena, bytes, &r->ctx->err);
 }
 
@@ -130,6 +134,16 @@ static void plan_from_headers(tsr_model *m, bool headers_only)
     for (int32_t e = 0; e < m->n_encoders; e++)
         m->clip[e].headers_only = headers_only;
     m->unet.headers_only = m->vae.headers_only = headers_only;
+}
+
+/* Noise that was given has a size: it cannot be made smaller. */
+static tsr_status plan_or_degrade(tsr_run *r)
+{
+    tsr_status st = tsr_run_plan_memory(r);
+
+    if (st == TSR_E_BUDGET && !r->set.strict && !r->start_noise && !r->plan_only)
+        st = tsr_run_degrade(r);
+    return st;
 }
 
 static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
@@ -142,14 +156,15 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     TSR_TRY(tsr_prompts_tokenize(r));
     TSR_TRY(tsr_sched_make(&r->sched, r->set.sched_cfg, r->set.steps, tsr_latent_count(&r->set),
                            NULL, &ctx->err));
-    TSR_TRY(tsr_nets_make(&r->nets, ctx, r->model, &r->set, tsr_sched_n_calls(r->sched)));
+    TSR_TRY(tsr_nets_record(&r->nets, ctx, r->model, &r->set, tsr_sched_n_calls(r->sched)));
     tsr_state_layout(&r->state, r->model, &r->set);
-    hash_plan(r);
-    if (!d->plan_only)
+    if (!d->plan_only) {
+        TSR_TRY(tsr_io_make(&r->io, &ctx->err));
         TSR_TRY(hash_model(r));
+    }
     TSR_TRY(tsr_record_reserve(r));
-    malloc_trim(0); /* what loading and planning gave back is not held against the budget */
-    TSR_TRY(tsr_run_plan_memory(r));
+    TSR_TRY(plan_or_degrade(r));
+    hash_plan(r);
     if (d->plan_only)
         return TSR_OK;
     return reserve(r);
@@ -182,6 +197,8 @@ void tsr_run_free(tsr_run *r)
 {
     if (!r)
         return;
+    tsr_io_free(r->io); /* before what it reads into */
+    tsr_spill_close(&r->spill);
     tsr_nets_free(&r->nets);
     tsr_sched_free(r->sched);
     tsr_settings_free(&r->set);
@@ -212,6 +229,31 @@ static tsr_status make_picture(tsr_run *r, int32_t picture)
     return TSR_OK;
 }
 
+static void add_traffic(tsr_program *p, void *arg)
+{
+    tsr_run *r = arg;
+
+    r->bytes_streamed += p->bytes_streamed;
+    r->bytes_spilled += p->bytes_spilled;
+}
+
+static void count_traffic(tsr_run *r)
+{
+    const tsr_nets *n = &r->nets;
+    double text = 0;
+
+    r->bytes_streamed = r->bytes_spilled = 0;
+    tsr_nets_each(&r->nets, add_traffic, r);
+    for (int32_t i = 0; i < n->n_text; i++)
+        text += n->text[i].net.program.seconds_waiting;
+    r->phases[TSR_RUN_TEXT].seconds_waiting_for_weights = r->seconds_loading[TSR_RUN_TEXT] + text;
+    r->phases[TSR_RUN_DENOISE].seconds_waiting_for_weights =
+        r->seconds_loading[TSR_RUN_DENOISE] + n->unet.program.seconds_waiting;
+    r->phases[TSR_RUN_DECODE].seconds_waiting_for_weights = r->seconds_loading[TSR_RUN_DECODE];
+    for (int32_t i = 0; i < n->n_vae; i++)
+        r->phases[TSR_RUN_DECODE].seconds_waiting_for_weights += n->vae[i].program.seconds_waiting;
+}
+
 tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
 {
     const tsr_settings *s = &r->set;
@@ -228,6 +270,7 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
     r->next_picture++;
     r->seconds_total += tsr_now() - start;
     r->allocations += tsr_alloc_count() - allocations;
+    count_traffic(r);
     tsr_record_write(r, i);
     *pic = (tsr_picture){
         .index = i,

@@ -93,6 +93,19 @@ static tsr_status resolve_prompts(tsr_settings *s, tsr_context *ctx, const tsr_m
     return TSR_OK;
 }
 
+void tsr_settings_set_size(tsr_settings *s, const tsr_model *m, int32_t width, int32_t height)
+{
+    int32_t f = m->vae_cfg.factor;
+
+    s->width = width;
+    s->height = height;
+    s->net_width = tsr_div_up(width, f) * f;
+    s->net_height = tsr_div_up(height, f) * f;
+    s->latent_c = m->vae_cfg.latent_channels;
+    s->latent_w = s->net_width / f;
+    s->latent_h = s->net_height / f;
+}
+
 /* The caller's size; the card's; the network's own. One given side means a square. */
 static void resolve_size(tsr_settings *s, const tsr_model *m, const tsr_run_desc *d)
 {
@@ -100,13 +113,15 @@ static void resolve_size(tsr_settings *s, const tsr_model *m, const tsr_run_desc
     int32_t w = m->index.card_width > 0 ? m->index.card_width : m->unet_cfg.sample_size[1] * f;
     int32_t h = m->index.card_height > 0 ? m->index.card_height : m->unet_cfg.sample_size[0] * f;
 
-    s->width = d->width ? d->width : d->height ? d->height : w;
-    s->height = d->height ? d->height : d->width ? d->width : h;
-    s->net_width = tsr_div_up(s->width, f) * f;
-    s->net_height = tsr_div_up(s->height, f) * f;
-    s->latent_c = m->vae_cfg.latent_channels;
-    s->latent_w = s->net_width / f;
-    s->latent_h = s->net_height / f;
+    tsr_settings_set_size(s, m,
+                          d->width    ? d->width
+                          : d->height ? d->height
+                                      : w,
+                          d->height  ? d->height
+                          : d->width ? d->width
+                                     : h);
+    s->asked_width = s->width;
+    s->asked_height = s->height;
 }
 
 /* What the text encoders hand to the UNet: their sequences side by side, as long as the shortest
@@ -223,6 +238,10 @@ tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_mod
     s->budget_bytes = d->budget_bytes;
     s->budget_given = d->budget_bytes > 0;
     s->strict = d->strict;
+    s->offload = d->offload;
+    s->tile_rows = d->tile_rows;
+    if (d->spill_dir && !(s->spill_dir = tsr_strdup(d->spill_dir)))
+        TSR_FAIL(&ctx->err, TSR_E_OOM, "no memory for the spill directory's name");
     return TSR_OK;
 }
 
@@ -232,5 +251,6 @@ void tsr_settings_free(tsr_settings *s)
         tsr_free(s->prompt[e]);
         tsr_free(s->negative[e]);
     }
+    tsr_free(s->spill_dir);
     tsr_sched_config_free(s->sched_cfg);
 }

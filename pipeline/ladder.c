@@ -1,0 +1,118 @@
+/* ladder.c -- when nothing exact fits: a smaller picture, said aloud.
+ *
+ * The rungs are sizes in multiples of the VAE's factor with the nearest aspect ratio, from the
+ * asked one down to a quarter of each side or 64 pixels. The largest that fits is found by
+ * bisection: the need grows with the size. Below the last rung, and with --strict, the run is
+ * refused with its minimum. */
+#include "pipeline/pipeline_internal.h"
+
+#include <stdio.h>
+
+#include "base/num.h"
+#include "memory/budget.h"
+
+enum { LEAST_SIDE = 64, PARTS = 4 };
+
+typedef struct tsr_rung {
+    int32_t width, height;
+} tsr_rung;
+
+/* The rung whose longer side has `n` latents. */
+static tsr_rung rung_at(const tsr_settings *s, int32_t factor, int32_t n)
+{
+    int32_t longer = tsr_max_i32(s->asked_width, s->asked_height);
+    int64_t w = ((int64_t)n * s->asked_width + longer / 2) / longer;
+    int64_t h = ((int64_t)n * s->asked_height + longer / 2) / longer;
+
+    return (tsr_rung){(int32_t)(w < 1 ? 1 : w) * factor, (int32_t)(h < 1 ? 1 : h) * factor};
+}
+
+tsr_status tsr_run_resize(tsr_run *r, int32_t width, int32_t height)
+{
+    tsr_settings *s = &r->set;
+
+    tsr_settings_set_size(s, r->model, width, height);
+    tsr_nets_free(&r->nets);
+    tsr_sched_free(r->sched);
+    r->sched = NULL;
+    TSR_TRY(
+        tsr_sched_make(&r->sched, s->sched_cfg, s->steps, tsr_latent_count(s), NULL, &r->ctx->err));
+    TSR_TRY(tsr_nets_record(&r->nets, r->ctx, r->model, s, tsr_sched_n_calls(r->sched)));
+    tsr_state_layout(&r->state, r->model, s);
+    return tsr_run_plan_least(r);
+}
+
+/* The largest rung in [low, high] whose minimum is within the budget, low - 1 when none is. */
+static tsr_status search(tsr_run *r, int32_t low, int32_t high, int32_t *found)
+{
+    int32_t factor = r->model->vae_cfg.factor;
+
+    *found = low - 1;
+    while (low <= high) {
+        int32_t mid = low + (high - low) / 2;
+        tsr_rung rung = rung_at(&r->set, factor, mid);
+        tsr_status st = tsr_run_resize(r, rung.width, rung.height);
+
+        if (st != TSR_OK && st != TSR_E_BUDGET)
+            return st;
+        if (st == TSR_OK && r->minimum_budget <= r->set.budget_bytes) {
+            *found = mid;
+            low = mid + 1;
+        } else {
+            high = mid - 1;
+        }
+    }
+    return TSR_OK;
+}
+
+/* Rungs smaller than this are too small to be what was meant. */
+static int32_t last_rung(const tsr_settings *s, int32_t factor)
+{
+    int32_t longer = tsr_max_i32(s->asked_width, s->asked_height);
+    int32_t shorter = tsr_min_i32(s->asked_width, s->asked_height);
+    int32_t quarter = tsr_div_up(longer, PARTS);
+    int32_t small = (int32_t)((int64_t)LEAST_SIDE * longer / shorter); /* the shorter side has 64 */
+
+    return tsr_max_i32(1, tsr_div_up(tsr_max_i32(quarter, small), factor));
+}
+
+tsr_status tsr_run_degrade(tsr_run *r)
+{
+    tsr_settings *s = &r->set;
+    tsr_err refused = r->ctx->err;
+    size_t minimum = r->minimum_budget;
+    int32_t factor = r->model->vae_cfg.factor,
+            longer = tsr_max_i32(s->asked_width, s->asked_height);
+    int32_t found, least = last_rung(s, factor), high = tsr_div_up(longer, factor) - 1;
+    char need[32];
+    tsr_rung rung;
+
+    TSR_TRY(search(r, least, high, &found));
+    if (found < least) {
+        r->ctx->err = refused;
+        return TSR_E_BUDGET;
+    }
+    rung = rung_at(s, factor, found);
+    TSR_TRY(tsr_run_resize(r, rung.width, rung.height));
+    TSR_TRY(tsr_run_plan_memory(r));
+    r->kept_by_budget = minimum;
+    TSR_WARN(&r->ctx->log, "made smaller to fit the budget: %dx%d instead of %dx%d, which needs %s",
+             s->width, s->height, s->asked_width, s->asked_height,
+             tsr_bytes_text(minimum, need, sizeof need));
+    return TSR_OK;
+}
+
+tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height)
+{
+    tsr_settings *s = &r->set;
+    int32_t factor = r->model->vae_cfg.factor, w = s->width, h = s->height, found;
+    tsr_rung rung;
+
+    TSR_TRY(search(r, 1, TSR_MAX_SIZE / factor, &found));
+    rung = rung_at(s, factor, found);
+    *width = found ? rung.width : 0;
+    *height = found ? rung.height : 0;
+    tsr_err_clear(&r->ctx->err);
+    TSR_TRY(tsr_run_resize(r, w, h));
+    return tsr_run_plan_memory(r);
+}

@@ -284,9 +284,10 @@ static void activate(const tsr_backend *b, tsr_act act, const float *x, float *y
 {
     tsr_weight w = {.n_dims = 2, .dims = {1, 1}, .dtype = TSR_F32, .kind = TSR_WEIGHT_MATRIX};
     tsr_weight weights[2] = {{0}, w};
-    tsr_tape tape = {.weights = weights, .n_weights = 2};
-    tsr_op op = {.kind = TSR_OP_LINEAR, .w = {1, 0}, .u.linear.act = act};
-    tsr_call call = {.op = &op, .wd = {&weights[1]}, .window = {0, 1, 0, n}};
+    tsr_value values[2] = {{0}, {.n = 1, .h = n, .w = 1, .c = 1, .dtype = TSR_F32}};
+    tsr_tape tape = {.weights = weights, .n_weights = 2, .values = values, .n_values = 2};
+    tsr_op op = {.kind = TSR_OP_LINEAR, .out = 1, .in = {1}, .w = {1, 0}, .u.linear.act = act};
+    tsr_call call = {.op = &op, .wd = {&weights[1]}, .window = {.n1 = 1, .h1 = n}};
     tsr_tensor t = {.n = 1,
                     .h = n,
                     .w = 1,
@@ -298,7 +299,7 @@ static void activate(const tsr_backend *b, tsr_act act, const float *x, float *y
     const float one = 1;
     void *packed = aligned_alloc(64, b->packed_bytes(b, &op, &w));
 
-    b->pack(b, &op, &w, &one, 0, 1, packed);
+    b->pack(b, &op, &w, &one, 0, 1, 0, packed);
     CHECK(tsr_pool_make(&call.pool, 1, NULL) == TSR_OK);
     call.work_bytes = tsr_align_up(b->work_bytes(b, &tape, &op, &call.window, 1), 64);
     call.work = aligned_alloc(64, call.work_bytes);
@@ -402,10 +403,10 @@ static void pack_pieces(const tsr_backend *b, const tsr_weight *w, bool geglu)
     memset(parts, 0xFF, bytes);
     for (size_t i = 0; i < n; i++)
         rows[i] = (float)((int32_t)(i % 2039) - 1000);
-    b->pack(b, &op, w, rows, 0, w->dims[0], whole);
+    b->pack(b, &op, w, rows, 0, w->dims[0], 0, whole);
     for (int32_t r = 0, i = 0; r < w->dims[0]; r += step, i++) {
         step = tsr_min_i32(pieces[i % 8], w->dims[0] - r);
-        b->pack(b, &op, w, rows + (size_t)r * k, r, step, parts);
+        b->pack(b, &op, w, rows + (size_t)r * k, r, step, 0, parts);
     }
     tsr_to_f32(values, whole, w->dtype, filled);
     CHECK_MSG(memcmp(whole, parts, bytes) == 0, "%s: [%d,%d] in pieces differs%s", b->tier,

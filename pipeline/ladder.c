@@ -11,7 +11,7 @@
 #include "base/num.h"
 #include "memory/budget.h"
 
-enum { LEAST_SIDE = 64, PARTS = 4 };
+enum { LEAST_SIDE = 64, PARTS = 4, LARGEST_SEARCHED = 4096 };
 
 typedef struct tsr_rung {
     int32_t width, height;
@@ -27,11 +27,11 @@ static tsr_rung rung_at(const tsr_settings *s, int32_t factor, int32_t n)
     return (tsr_rung){(int32_t)(w < 1 ? 1 : w) * factor, (int32_t)(h < 1 ? 1 : h) * factor};
 }
 
-tsr_status tsr_run_resize(tsr_run *r, int32_t width, int32_t height)
+static tsr_status record_at(tsr_run *r, tsr_rung rung)
 {
     tsr_settings *s = &r->set;
 
-    tsr_settings_set_size(s, r->model, width, height);
+    tsr_settings_set_size(s, r->model, rung.width, rung.height);
     tsr_nets_free(&r->nets);
     tsr_sched_free(r->sched);
     r->sched = NULL;
@@ -39,10 +39,22 @@ tsr_status tsr_run_resize(tsr_run *r, int32_t width, int32_t height)
         tsr_sched_make(&r->sched, s->sched_cfg, s->steps, tsr_latent_count(s), NULL, &r->ctx->err));
     TSR_TRY(tsr_nets_record(&r->nets, r->ctx, r->model, s, tsr_sched_n_calls(r->sched)));
     tsr_state_layout(&r->state, r->model, s);
-    return tsr_run_plan_least(r);
+    return TSR_OK;
 }
 
-/* The largest rung in [low, high] whose minimum is within the budget, low - 1 when none is. */
+/* Whether the smallest plans of a rung fit. *fits is false, too, for a size that cannot be planned
+ * at all. */
+static tsr_status try_rung(tsr_run *r, tsr_rung rung, bool *fits)
+{
+    tsr_status st = record_at(r, rung);
+
+    if (st == TSR_OK)
+        st = tsr_run_plan_least(r);
+    *fits = st == TSR_OK && r->minimum_budget <= r->set.budget_bytes;
+    return st == TSR_E_BUDGET ? TSR_OK : st;
+}
+
+/* The largest rung in [low, high] that fits, low - 1 when none does. */
 static tsr_status search(tsr_run *r, int32_t low, int32_t high, int32_t *found)
 {
     int32_t factor = r->model->vae_cfg.factor;
@@ -50,12 +62,10 @@ static tsr_status search(tsr_run *r, int32_t low, int32_t high, int32_t *found)
     *found = low - 1;
     while (low <= high) {
         int32_t mid = low + (high - low) / 2;
-        tsr_rung rung = rung_at(&r->set, factor, mid);
-        tsr_status st = tsr_run_resize(r, rung.width, rung.height);
+        bool fits;
 
-        if (st != TSR_OK && st != TSR_E_BUDGET)
-            return st;
-        if (st == TSR_OK && r->minimum_budget <= r->set.budget_bytes) {
+        TSR_TRY(try_rung(r, rung_at(&r->set, factor, mid), &fits));
+        if (fits) {
             *found = mid;
             low = mid + 1;
         } else {
@@ -93,7 +103,7 @@ tsr_status tsr_run_degrade(tsr_run *r)
         return TSR_E_BUDGET;
     }
     rung = rung_at(s, factor, found);
-    TSR_TRY(tsr_run_resize(r, rung.width, rung.height));
+    TSR_TRY(record_at(r, rung));
     TSR_TRY(tsr_run_plan_memory(r));
     r->kept_by_budget = minimum;
     TSR_WARN(&r->ctx->log, "made smaller to fit the budget: %dx%d instead of %dx%d, which needs %s",
@@ -102,17 +112,33 @@ tsr_status tsr_run_degrade(tsr_run *r)
     return TSR_OK;
 }
 
+/* Doubles the size while it fits, then searches between the last two. Planning a picture takes
+ * longer the larger it is (0.6 s at 2048x2048), so the search ends at LARGEST_SEARCHED. */
 tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height)
 {
     tsr_settings *s = &r->set;
-    int32_t factor = r->model->vae_cfg.factor, w = s->width, h = s->height, found;
-    tsr_rung rung;
+    tsr_rung asked = {s->width, s->height}, rung;
+    int32_t factor = r->model->vae_cfg.factor, most = LARGEST_SEARCHED / factor, low, high, found;
+    bool fits = true;
 
-    TSR_TRY(search(r, 1, TSR_MAX_SIZE / factor, &found));
+    low = tsr_max_i32(1, tsr_max_i32(s->width, s->height) / factor);
+    TSR_TRY(try_rung(r, rung_at(s, factor, low), &fits));
+    if (!fits) {
+        TSR_TRY(search(r, 1, low - 1, &found));
+    } else {
+        for (high = low; fits && high < most;) {
+            low = high;
+            high = tsr_min_i32(2 * high, most);
+            TSR_TRY(try_rung(r, rung_at(s, factor, high), &fits));
+        }
+        found = fits ? high : low;
+        if (!fits)
+            TSR_TRY(search(r, low + 1, high - 1, &found));
+    }
     rung = rung_at(s, factor, found);
-    *width = found ? rung.width : 0;
-    *height = found ? rung.height : 0;
+    *width = found > 0 ? rung.width : 0;
+    *height = found > 0 ? rung.height : 0;
     tsr_err_clear(&r->ctx->err);
-    TSR_TRY(tsr_run_resize(r, w, h));
+    TSR_TRY(record_at(r, asked));
     return tsr_run_plan_memory(r);
 }

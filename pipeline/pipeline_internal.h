@@ -209,9 +209,6 @@ void tsr_run_release_network(tsr_run *r);
 tsr_status tsr_run_check_budget(tsr_run *r); /* measured above the budget: TSR_E_INTERNAL */
 
 /* ladder.c */
-/* Records and plans the run at another size, in its smallest form; the run's minimum budget says
- * the need. */
-tsr_status tsr_run_resize(tsr_run *r, int32_t width, int32_t height);
 /* Nothing exact fits: takes the largest smaller size that does, and says so. */
 tsr_status tsr_run_degrade(tsr_run *r);
 /* The largest size of the same aspect that fits the budget; 0 when none does. Leaves the run as it

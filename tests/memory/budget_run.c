@@ -107,6 +107,7 @@ static void check_model(const char *dir, const char *name, int32_t threads, tsr_
               d.budget_bytes);
     CHECK(least.rgb_hash == made.rgb_hash);
     d.budget_bytes -= (size_t)sysconf(_SC_PAGESIZE);
+    d.strict = true;
     REQUIRE(run_apart(dir, &d, threads, &refused));
     CHECK(refused.st == TSR_E_BUDGET);
     CHECK_MSG(strstr(refused.why, "smallest budget"), "%s", refused.why);

@@ -111,6 +111,21 @@ static bool open_decoder(full_net *n, const char *model, int32_t latent, tsr_dty
     return st == TSR_OK;
 }
 
+static bool open_encoder(full_net *n, const char *model, int32_t side, tsr_dtype dtype)
+{
+    int32_t nhw[3] = {1, side, side};
+    tsr_val in, out;
+    tsr_status st;
+
+    if (!net_open(n, model, "vae"))
+        return false;
+    tsr_tape_init(&n->tape, dtype, &n->err);
+    st = tsr_vae_encode_build(&n->tape, &n->comp, &n->vae, nhw, &in, &out, NULL, 0);
+    CHECK_MSG(st == TSR_OK, "%s", n->err.msg);
+    as_half_files(&n->tape);
+    return st == TSR_OK;
+}
+
 static double ms_since(const struct timespec *begin)
 {
     struct timespec now;
@@ -170,15 +185,42 @@ static void check_sweep(full_net *n, const char *name)
 #endif
 }
 
+/* A budget in 10^6 bytes for the arena, and the speed that the best plan keeps under it. */
+typedef struct promise {
+    double megabytes, speed;
+} promise;
+
+static void check_promises(full_net *n, const char *name, const promise *list)
+{
+    tsr_plan_options opt = {.may_spill = true};
+    double ms, best;
+    tsr_program p;
+
+    REQUIRE(plan(n, &p, opt, &ms) == TSR_OK);
+    best = p.plan.loop.seconds;
+    tsr_program_free(&p);
+    for (; list->megabytes > 0; list++) {
+        opt.budget_bytes = (size_t)(list->megabytes * 1e6);
+        CHECK_MSG(plan(n, &p, opt, &ms) == TSR_OK, "%s: %s", name, n->err.msg);
+        CHECK_MSG(best / p.plan.loop.seconds >= list->speed, "%s: %.3f of the speed in %.0f MB",
+                  name, best / p.plan.loop.seconds, list->megabytes);
+        tsr_program_free(&p);
+    }
+}
+
 static void plan__unets__fit_the_design(void)
 {
     full_net n;
 
-    if (open_unet(&n, "sd15", 64))
+    if (open_unet(&n, "sd15", 64)) {
         check_sweep(&n, "sd15 512");
+        check_promises(&n, "sd15 512", (promise[]){{60, 0.9}, {44, 0.8}, {40, 0.8}, {0, 0}});
+    }
     net_close(&n);
-    if (open_unet(&n, "sdxl", 128))
+    if (open_unet(&n, "sdxl", 128)) {
         check_sweep(&n, "sdxl 1024");
+        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {76, 0.8}, {0, 0}});
+    }
     net_close(&n);
 }
 
@@ -186,14 +228,25 @@ static void plan__decoders__fit_the_design(void)
 {
     full_net n;
 
-    if (open_decoder(&n, "sd15", 64, TSR_F16))
+    if (open_decoder(&n, "sd15", 64, TSR_F16)) {
         check_sweep(&n, "decoder 512 fp16");
+        check_promises(&n, "decoder 512 fp16", (promise[]){{39, 0.9}, {26, 0.8}, {0, 0}});
+    }
     net_close(&n);
-    if (open_decoder(&n, "sd15", 256, TSR_F16))
+    if (open_decoder(&n, "sd15", 256, TSR_F16)) {
         check_sweep(&n, "decoder 2048 fp16");
+        check_promises(&n, "decoder 2048 fp16", (promise[]){{165, 0.9}, {65, 0.8}, {0, 0}});
+    }
     net_close(&n);
-    if (open_decoder(&n, "sdxl", 128, TSR_F32))
+    if (open_decoder(&n, "sdxl", 128, TSR_F32)) {
         check_sweep(&n, "decoder 1024 fp32");
+        check_promises(&n, "decoder 1024 fp32", (promise[]){{140, 0.8}, {60, 0.8}, {0, 0}});
+    }
+    net_close(&n);
+    if (open_encoder(&n, "sd15", 1024, TSR_F16)) {
+        check_sweep(&n, "encoder 1024 fp16");
+        check_promises(&n, "encoder 1024 fp16", (promise[]){{60, 0.8}, {0, 0}});
+    }
     net_close(&n);
 }
 

@@ -2,7 +2,11 @@
 #include "tests/support/packed_model.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { WHY_BYTES = 512 };
 
@@ -39,6 +43,8 @@ static tsr_status make(small_picture *p, tsr_context *ctx, const char *path, tsr
         st = tsr_run_next(run, &pic);
     if (st == TSR_OK) {
         tsr_run_get_info(run, &info);
+        p->minimum_budget = info.minimum_budget_bytes;
+        p->bytes_streamed = info.bytes_streamed;
         snprintf(p->model_hash, sizeof p->model_hash, "%s", info.model_hash);
         p->latent_bytes = sizeof(float) * (size_t)pic.latents_shape[0] *
                           (size_t)pic.latents_shape[1] * (size_t)pic.latents_shape[2];
@@ -51,25 +57,49 @@ static tsr_status make(small_picture *p, tsr_context *ctx, const char *path, tsr
     return st;
 }
 
-void small_picture_make(small_picture *p, const char *model, tsr_cpu_tier tier,
-                        tsr_precision precision, int32_t side)
+static void make_in_context(small_picture *p, const char *model, tsr_cpu_tier tier, tsr_run_desc *d,
+                            int32_t side)
 {
     tsr_context *ctx = NULL;
-    tsr_run_desc d = {.prompt = "fox",
-                      .width = side,
-                      .height = side,
-                      .steps = 2,
-                      .seed = 5,
-                      .seed_given = true,
-                      .precision = precision};
 
     memset(p, 0, sizeof *p);
-    p->side = side;
+    p->side = d->width = d->height = side;
+    d->prompt = "fox";
+    d->steps = 2;
+    d->seed = 5;
+    d->seed_given = true;
     p->st = tsr_context_make(&ctx, &(tsr_context_desc){.n_threads = 2, .cpu_tier = tier}, p->why,
                              sizeof p->why);
     if (p->st == TSR_OK)
-        p->st = make(p, ctx, model, &d);
+        p->st = make(p, ctx, model, d);
     tsr_context_free(ctx);
+}
+
+void small_picture_make(small_picture *p, const char *model, tsr_cpu_tier tier,
+                        tsr_precision precision, int32_t side)
+{
+    make_in_context(p, model, tier, &(tsr_run_desc){.precision = precision}, side);
+}
+
+void small_picture_make_within(small_picture *p, const char *model, tsr_cpu_tier tier, int32_t side,
+                               size_t budget)
+{
+    small_picture *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child;
+
+    if (shared == MAP_FAILED)
+        abort();
+    shared->st = TSR_E_INTERNAL;
+    child = fork();
+    if (child == 0) {
+        make_in_context(shared, model, tier,
+                        &(tsr_run_desc){.budget_bytes = budget, .strict = true}, side);
+        _exit(0);
+    }
+    (void)waitpid(child, NULL, 0);
+    *p = *shared;
+    munmap(shared, sizeof *shared);
 }
 
 bool small_picture_same(const small_picture *a, const small_picture *b)

@@ -88,6 +88,27 @@ static void convert__embedded_model__same_picture(void)
     compare(TSR_TEST_DATA "/../../assets/model", TSR_TIER_AUTO, TSR_PRECISION_AUTO, 64, false);
 }
 
+/* The least budget that it plans: weights come from the file again and again, in pieces. */
+static void convert__embedded_model_in_the_least_budget__same_picture(void)
+{
+    static const char model[] = TSR_TEST_DATA "/../../assets/model";
+    static small_picture plain, packed, least;
+    const char *path = out_path("least.tsr");
+    char why[512];
+
+    if (!tsr_path_is_dir(model))
+        SKIP("assets/model");
+    CHECK_MSG(packed_model_make(model, path, TSR_TIER_AUTO, TSR_PRECISION_AUTO, why) == TSR_OK,
+              "%s", why);
+    small_picture_make_within(&plain, model, TSR_TIER_AUTO, 64, 0);
+    small_picture_make_within(&packed, path, TSR_TIER_AUTO, 64, 0);
+    small_picture_make_within(&least, path, TSR_TIER_AUTO, 64, packed.minimum_budget);
+    CHECK_MSG(small_picture_same(&plain, &least), "%zu bytes: status %d \"%s\"",
+              packed.minimum_budget, least.st, least.why);
+    CHECK_MSG(least.bytes_streamed > packed.bytes_streamed, "%llu bytes streamed, with plenty %llu",
+              (unsigned long long)least.bytes_streamed, (unsigned long long)packed.bytes_streamed);
+}
+
 static void convert__reference_models__same_pictures(void)
 {
     static const char *const names[] = {"sd1-tiny", "sd1-odd", "sd2-tiny", "sdxl-tiny"};
@@ -426,6 +447,8 @@ static void convert__no_room__says_how_much_it_needs(void)
 
 int main(void)
 {
+    /* first: children begin with what this process has resident */
+    RUN(convert__embedded_model_in_the_least_budget__same_picture);
     RUN(sum__in_any_pieces__the_same_and_every_bit_counts);
     RUN(layout__tiers_that_pack_otherwise__other_fingerprints);
     RUN(convert__micro_models__same_pictures_in_every_tier);

@@ -49,15 +49,15 @@ static size_t image_bytes(const tsr_settings *s)
 {
     size_t raw = 3 * (size_t)s->width * (size_t)s->height;
 
+    if (s->task == TSR_TASK_ENCODE)
+        return 0;
     return 4 * raw + 8 * (size_t)s->height + ((size_t)1 << 20);
 }
 
-static void fill_phase(tsr_phase_info *p, const char *name, const tsr_program *program, size_t base,
-                       size_t state)
+static void fill_phase(tsr_phase_info *p, const tsr_program *program, size_t base, size_t state)
 {
-    p->name = name;
     p->state_bytes = state;
-    if (program && base + state + tsr_program_bytes(program) > p->predicted_bytes) {
+    if (base + state + tsr_program_bytes(program) > p->predicted_bytes) {
         p->predicted_bytes = base + state + tsr_program_bytes(program);
         p->weight_bytes = program->layout.class_bytes[TSR_ITEM_WEIGHT];
         p->activation_bytes = program->layout.class_bytes[TSR_ITEM_ACTIVATION];
@@ -70,32 +70,48 @@ static double net_flops(const tsr_program *p, int32_t n_steps)
     return tsr_program_flops(p, false) + n_steps * tsr_program_flops(p, true);
 }
 
+/* Adds what one picture does with a program: the prologue once, the loop `n_calls` times. */
+static void add_work(tsr_phase_info *p, const tsr_program *program, int32_t n_calls)
+{
+    const tsr_plan_cost *once = &program->plan.prologue, *call = &program->plan.loop;
+
+    p->n_calls += n_calls;
+    p->flops += net_flops(program, n_calls);
+    p->predicted_seconds += once->seconds + n_calls * call->seconds;
+    p->streamed_bytes += (uint64_t)(once->bytes_streamed + n_calls * call->bytes_streamed);
+    p->spilled_bytes += (uint64_t)(once->bytes_spilled + n_calls * call->bytes_spilled);
+}
+
 /* Phases of the plans as they are; returns the peak, with the network given back before the
  * picture. */
 static size_t fill_phases(tsr_run *r)
 {
+    static const char *const names[TSR_MAX_PHASES] = {"text", "denoise", "decode", "image"};
     const tsr_nets *n = &r->nets;
     size_t base = r->base_bytes = base_bytes(r), state = r->state.bytes, peak = 0;
     tsr_phase_info *p = r->phases;
+    bool encode = r->set.task == TSR_TASK_ENCODE;
 
     for (int32_t i = 0; i < TSR_MAX_PHASES; i++)
-        p[i] = (tsr_phase_info){0};
+        p[i] = (tsr_phase_info){.name = names[i]};
     for (int32_t i = 0; i < n->n_text; i++) {
-        fill_phase(&p[TSR_RUN_TEXT], "text", &n->text[i].net.program, base, state);
-        p[TSR_RUN_TEXT].flops += net_flops(&n->text[i].net.program, 1);
-        p[TSR_RUN_TEXT].predicted_seconds += n->text[i].net.program.plan.seconds;
+        fill_phase(&p[TSR_RUN_TEXT], &n->text[i].net.program, base, state);
+        add_work(&p[TSR_RUN_TEXT], &n->text[i].net.program, 1);
     }
-    fill_phase(&p[TSR_RUN_DENOISE], "denoise", &n->unet.program, base, state);
-    p[TSR_RUN_DENOISE].flops = net_flops(&n->unet.program, n->n_calls);
-    p[TSR_RUN_DENOISE].predicted_seconds =
-        n->unet.program.plan.prologue.seconds + n->n_calls * n->unet.program.plan.loop.seconds;
+    if (n->has_unet) {
+        fill_phase(&p[TSR_RUN_DENOISE], &n->unet.program, base, state);
+        add_work(&p[TSR_RUN_DENOISE], &n->unet.program, n->n_calls);
+    }
+    p[TSR_RUN_DECODE].name = encode ? "encode" : "decode";
     for (int32_t i = 0; i < n->n_vae; i++)
-        fill_phase(&p[TSR_RUN_DECODE], "decode", &n->vae[i].program, base, state);
-    p[TSR_RUN_DECODE].flops = net_flops(&n->vae[0].program, 1);
-    p[TSR_RUN_DECODE].predicted_seconds = n->vae[0].program.plan.loop.seconds;
-    fill_phase(&p[TSR_RUN_IMAGE], "image", NULL, base, state);
-    p[TSR_RUN_IMAGE].predicted_bytes = base + state + image_bytes(&r->set);
+        fill_phase(&p[TSR_RUN_DECODE], &n->vae[i].program, base, state);
+    add_work(&p[TSR_RUN_DECODE], &n->vae[0].program, 1);
+    p[TSR_RUN_IMAGE].state_bytes = state;
     p[TSR_RUN_IMAGE].work_bytes = image_bytes(&r->set);
+    p[TSR_RUN_IMAGE].predicted_bytes = base + state + image_bytes(&r->set);
+    /* What the caller needed to read the picture is over, and still counts as the peak. */
+    if (encode)
+        p[TSR_RUN_IMAGE].predicted_bytes = tsr_max_size(base, r->peak_before);
     for (int32_t i = 0; i < TSR_MAX_PHASES; i++)
         peak = tsr_max_size(peak, p[i].predicted_bytes);
     return peak;
@@ -134,10 +150,11 @@ static tsr_status plan_within(tsr_run *r)
             r->predicted_peak = peak;
             return TSR_OK;
         }
-        over = peak - budget;
-        if (over >= limit)
+        /* From what was taken, not from what was allowed: a plan seldom fills its limit. */
+        over = tsr_max_size(peak - budget, ROUND_BYTES);
+        if (over >= tsr_nets_bytes(&r->nets))
             break;
-        limit -= over;
+        limit = tsr_nets_bytes(&r->nets) - over;
     }
     return tsr_run_plan_least(r);
 }

@@ -12,7 +12,8 @@ static const command_fn commands[TSR_COMMAND_COUNT] = {
     [TSR_COMMAND_MAKE] = tsr_cli_make,       [TSR_COMMAND_PLAN] = tsr_cli_plan,
     [TSR_COMMAND_INFO] = tsr_cli_info,       [TSR_COMMAND_TOKENIZE] = tsr_cli_tokenize,
     [TSR_COMMAND_BENCH] = tsr_cli_bench,     [TSR_COMMAND_REPLAY] = tsr_cli_replay,
-    [TSR_COMMAND_CONVERT] = tsr_cli_convert,
+    [TSR_COMMAND_CONVERT] = tsr_cli_convert, [TSR_COMMAND_DECODE] = tsr_cli_decode,
+    [TSR_COMMAND_ENCODE] = tsr_cli_encode,
 };
 
 int tsr_cli_exit_code(tsr_status st)

@@ -29,6 +29,8 @@ tsr_status tsr_cli_make(tsr_cli *c);
 tsr_status tsr_cli_plan(tsr_cli *c);
 tsr_status tsr_cli_info(tsr_cli *c);
 tsr_status tsr_cli_tokenize(tsr_cli *c);
+tsr_status tsr_cli_decode(tsr_cli *c);
+tsr_status tsr_cli_encode(tsr_cli *c);
 tsr_status tsr_cli_convert(tsr_cli *c);
 tsr_status tsr_cli_bench(tsr_cli *c);
 tsr_status tsr_cli_replay(tsr_cli *c);
@@ -44,11 +46,13 @@ tsr_status tsr_cli_library(tsr_cli *c, tsr_status st);
 
 /* Options to a run's descriptor, --prompt-file read; strings stay the options'. */
 tsr_status tsr_cli_run_desc(tsr_cli *c, tsr_run_desc *desc);
-/* tsr_run_make, with the start noise of --latents where the run is not only planned. */
+/* tsr_run_make, with what is in --latents where the run is not only planned. */
 tsr_status tsr_cli_run_make(tsr_cli *c, const tsr_run_desc *desc, tsr_run **run);
 /* Makes and writes the pictures of `desc`. `model_hash` (NULL: any) is the hash that the model
  * should have: another is a warning. */
 tsr_status tsr_cli_make_pictures(tsr_cli *c, const tsr_run_desc *desc, const char *model_hash);
+/* --report of a finished run. */
+tsr_status tsr_cli_write_report(tsr_cli *c, const tsr_run *run);
 
 /* From now on SIGINT and SIGTERM only set a flag (a second one kills), and a closed pipe is an
  * error of writing; has a signal come? */

@@ -1,4 +1,4 @@
-/* cmd_make.c -- pictures: gen --prompt, and what gen replay comes down to.
+/* cmd_make.c -- pictures: gen --prompt, and what gen replay and gen decode come down to.
  *
  * Everything that can be wrong with the outputs is found before the first step: the file names, and
  * that files can be made there. Then one picture at a time is made, written whole, and told; an
@@ -40,17 +40,19 @@ static tsr_status write_picture(tsr_cli *c, const tsr_picture *pic, double secon
                                 tsr_err *err)
 {
     const tsr_png_text texts[] = {{"parameters", pic->parameters}, {"tessera", pic->record}};
-    char peak[24], *path;
+    int32_t skipped = pic->parameters ? 0 : 1; /* there was no prompt */
+    char peak[24], seed[32] = "", *path;
     tsr_status st;
 
     TSR_TRY(tsr_out_path_make(c->opt.out, pic->seed, pic->index, out->n_pictures, &path, err));
-    st = tsr_png_write(path, pic->rgb, pic->width, pic->height, texts, 2, err);
+    st = tsr_png_write(path, pic->rgb, pic->width, pic->height, texts + skipped, 2 - skipped, err);
     if (st == TSR_OK && c->opt.save_latents)
         st = tsr_latents_append(&out->latents, pic->latents, pic->latents_shape, err);
     if (st == TSR_OK && !c->opt.quiet) {
         tsr_progress_line_wipe(&c->line);
-        printf("%s  %dx%d  seed %llu  %.2f s  peak %s\n", path, pic->width, pic->height,
-               (unsigned long long)pic->seed, seconds,
+        if (pic->parameters)
+            snprintf(seed, sizeof seed, "  seed %llu", (unsigned long long)pic->seed);
+        printf("%s  %dx%d%s  %.2f s  peak %s\n", path, pic->width, pic->height, seed, seconds,
                tsr_bytes_text(tsr_mem_peak(), peak, sizeof peak));
         fflush(stdout);
     }
@@ -77,7 +79,7 @@ static tsr_status make_picture(tsr_cli *c, tsr_run *run, outputs *out)
     return made == TSR_OK ? written : made;
 }
 
-static tsr_status write_report(tsr_cli *c, const tsr_run *run)
+tsr_status tsr_cli_write_report(tsr_cli *c, const tsr_run *run)
 {
     char *json;
     tsr_status st;
@@ -100,7 +102,7 @@ static tsr_status close_outputs(tsr_cli *c, const tsr_run *run, outputs *out, ts
         (void)tsr_err_set(&c->err, st, "interrupted; %d of %d pictures are finished", out->n_done,
                           out->n_pictures);
     if (c->opt.report && st == TSR_OK)
-        st = write_report(c, run);
+        st = tsr_cli_write_report(c, run);
     return st;
 }
 
@@ -117,7 +119,7 @@ static tsr_status make_all(tsr_cli *c, tsr_run *run, const char *model_hash)
                  "the picture was made with a model of hash %s, this one has %s: it will "
                  "not be the same",
                  model_hash, info.model_hash);
-    if (!c->opt.given[TSR_OPT_SEED] && !c->opt.quiet)
+    if (c->opt.command != TSR_COMMAND_DECODE && !c->opt.given[TSR_OPT_SEED] && !c->opt.quiet)
         fprintf(stderr, "gen: seed %llu\n", (unsigned long long)info.seed);
     tsr_cli_catch_signals();
     st = open_outputs(c, &info, &out);

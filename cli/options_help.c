@@ -105,7 +105,8 @@ void tsr_options_help(tsr_command c, tsr_buf *out)
 
 void tsr_options_usage(tsr_buf *out)
 {
-    tsr_buf_puts(out, "Usage: gen --prompt TEXT [options]\n"
-                      "       gen COMMAND ...   (plan info tokenize convert bench replay)\n"
-                      "gen --help lists everything; gen COMMAND --help says more.\n");
+    tsr_buf_puts(
+        out, "Usage: gen --prompt TEXT [options]\n"
+             "       gen COMMAND ...   (plan info tokenize decode encode convert bench replay)\n"
+             "gen --help lists everything; gen COMMAND --help says more.\n");
 }

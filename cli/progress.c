@@ -46,7 +46,7 @@ static void put_time(char *buf, size_t bytes, double seconds)
 
 char *tsr_progress_text(const tsr_progress *p, char *buf, size_t bytes)
 {
-    static const char *const phases[] = {"load", "text", "denoise", "decode"};
+    static const char *const phases[] = {"load", "text", "denoise", "decode", "encode"};
     char now[24], peak[24], steps[128] = "", left[24];
     double rest;
 

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -193,6 +194,12 @@ static tsr_status read_prompt(tsr_cli *c)
     return st;
 }
 
+/* Rows of --tile; 0 for auto. The table has checked that it is one of the two. */
+static int32_t tile_rows(const tsr_options *o)
+{
+    return o->tile ? (int32_t)strtol(o->tile, NULL, 10) : 0;
+}
+
 tsr_status tsr_cli_run_desc(tsr_cli *c, tsr_run_desc *desc)
 {
     tsr_options *o = &c->opt;
@@ -226,6 +233,9 @@ tsr_status tsr_cli_run_desc(tsr_cli *c, tsr_run_desc *desc)
         .target_width = o->target_size[0],
         .target_height = o->target_size[1],
         .budget_bytes = o->budget,
+        .offload = (tsr_offload)o->offload,
+        .tile_rows = tile_rows(o),
+        .spill_dir = o->spill_dir,
         .strict = o->strict,
     };
     if (o->given[TSR_OPT_GUIDANCE] && desc->guidance <= 0)

@@ -171,11 +171,19 @@ typedef enum tsr_offload {
 
 typedef enum tsr_rng_kind { TSR_RNG_TORCH_CPU, TSR_RNG_TORCH_CUDA } tsr_rng_kind;
 
+/* What a run is for. */
+typedef enum tsr_task {
+    TSR_TASK_PICTURE, /* pictures from a prompt */
+    TSR_TASK_DECODE,  /* pictures from final latents: the VAE decoder alone */
+    TSR_TASK_ENCODE   /* the latents of a picture: the VAE encoder alone */
+} tsr_task;
+
 typedef enum tsr_phase {
     TSR_PHASE_LOAD,
     TSR_PHASE_TEXT,
     TSR_PHASE_DENOISE,
-    TSR_PHASE_DECODE
+    TSR_PHASE_DECODE,
+    TSR_PHASE_ENCODE
 } tsr_phase;
 
 typedef struct tsr_progress {
@@ -190,6 +198,7 @@ typedef struct tsr_progress {
 typedef bool (*tsr_progress_fn)(void *user, const tsr_progress *p);
 
 typedef struct tsr_run_desc {
+    tsr_task task; /* DECODE and ENCODE take sizes, precision, latents or image, and "where" */
     /* what to draw; strings are UTF-8 and may be NULL */
     const char *prompt;
     const char *negative_prompt; /* NULL (not given) is not the same as "" for SDXL */
@@ -212,9 +221,12 @@ typedef struct tsr_run_desc {
     tsr_precision precision;
     /* SDXL's size conditions; zero width: the picture's size */
     int32_t original_width, original_height, crop_x, crop_y, target_width, target_height;
-    /* start noise as drawn, fp32 [n_pictures,C,h,w], instead of the generator's; copied */
+    /* start noise as drawn, fp32 [n_pictures,C,h,w], instead of the generator's; copied.
+     * DECODE: final latents, as tsr_picture has them; their number is that of the pictures, and
+     * width and height (0: all of it) say what is cut out of the middle */
     const float *latents;
     int32_t latents_shape[4];
+    const uint8_t *image; /* ENCODE: [height,width,3]; not copied, it outlives tsr_run_next */
     /* where */
     size_t budget_bytes; /* 0: what is free, less a margin */
     tsr_offload offload; /* AUTO */
@@ -238,11 +250,16 @@ typedef struct tsr_picture {
     int32_t index; /* 0 .. n_pictures-1 */
     uint64_t seed;
     int32_t width, height;
-    const uint8_t *rgb;   /* [height,width,3] */
-    const float *latents; /* final latents, fp32 [C,h,w], not divided by the scaling factor */
+    const uint8_t *rgb; /* [height,width,3]; ENCODE: NULL */
+    /* Final latents, fp32 [C,h,w], not divided by the scaling factor. ENCODE: the mean of the
+     * distribution that the encoder finds, multiplied by the scaling factor (where the config has
+     * statistics of the latents: less their mean, over their deviation, times the factor), so that
+     * DECODE gives the picture back. h and w are those of the picture over the VAE's factor,
+     * rounded down. */
+    const float *latents;
     int32_t latents_shape[3];
-    const char *parameters; /* A1111's "parameters" text */
-    const char *record;     /* JSON: everything needed to make it again */
+    const char *parameters; /* A1111's "parameters" text; NULL without a prompt */
+    const char *record;     /* JSON: everything needed to make it again; ENCODE: NULL */
 } tsr_picture;
 
 /* Makes the next picture; everything in *pic is valid until the next call on this run.
@@ -252,11 +269,14 @@ typedef struct tsr_picture {
 tsr_status tsr_run_next(tsr_run *run, tsr_picture *pic);
 
 typedef struct tsr_phase_info {
-    const char *name;                       /* "text", "denoise", "decode", "image" */
+    const char *name;                       /* "text", "denoise", "decode", "image", "encode" */
     size_t predicted_bytes, measured_bytes; /* peak resident set; measured is 0 before it ran */
     size_t weight_bytes, activation_bytes, work_bytes, state_bytes; /* the arena by class */
     double seconds, seconds_waiting_for_weights, predicted_seconds;
-    double flops; /* counted, one picture */
+    double flops;    /* counted, one picture */
+    int32_t n_calls; /* of the networks, one picture; 0: the task has no such phase */
+    /* as planned, one picture: weights read while it runs, activations written and read */
+    uint64_t streamed_bytes, spilled_bytes;
 } tsr_phase_info;
 
 typedef struct tsr_run_info {

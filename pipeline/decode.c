@@ -35,39 +35,50 @@ static void crop(const tsr_run *r, const uint8_t *src)
         memcpy(dst + (size_t)y * bytes, src + (size_t)y * 3 * (size_t)s->net_width, bytes);
 }
 
-static tsr_status decode_once(tsr_run *r, int32_t i, bool *finite)
+typedef void (*fill_fn)(const tsr_run *r, float *dst);
+
+static tsr_status run_once(tsr_run *r, int32_t i, fill_fn fill, bool *finite)
 {
     tsr_program *p = &r->nets.vae[i].program;
 
     TSR_TRY(tsr_net_load(r, &r->nets.vae[i], TSR_RUN_DECODE));
-    fill_latents(r, tsr_program_data(p, r->nets.vae_in[i]));
+    fill(r, tsr_program_data(p, r->nets.vae_in[i]));
     TSR_TRY(tsr_program_run_prologue(p));
     TSR_TRY(tsr_program_run_step(p, 0));
     *finite = p->watched_finite;
     return TSR_OK;
 }
 
-tsr_status tsr_decode_run(tsr_run *r)
+tsr_status tsr_vae_run(tsr_run *r, fill_fn fill, const void **out)
 {
-    double start = tsr_now();
+    const char *part = r->set.task == TSR_TASK_ENCODE ? "encoder" : "decoder", *layer;
     bool finite = false;
     int32_t used = 0;
-    const char *layer;
 
-    TSR_TRY(tsr_run_progress(r, TSR_PHASE_DECODE, 0, 1, 0));
-    TSR_TRY(decode_once(r, 0, &finite));
+    TSR_TRY(run_once(r, 0, fill, &finite));
     if (!finite && r->nets.n_vae > 1) {
-        TSR_WARN(&r->ctx->log,
-                 "the decoder overflowed in half precision; decoding again in float32");
+        TSR_WARN(&r->ctx->log, "the %s overflowed in half precision; running it again in float32",
+                 part);
         used = 1;
-        TSR_TRY(decode_once(r, 1, &finite));
+        TSR_TRY(run_once(r, 1, fill, &finite));
     }
     if (!finite) {
         layer = tsr_program_find_overflow(&r->nets.vae[used].program, true, 0);
-        TSR_FAIL(&r->ctx->err, TSR_E_MODEL, "the decoder overflowed at %s",
+        TSR_FAIL(&r->ctx->err, TSR_E_MODEL, "the %s overflowed at %s", part,
                  layer ? layer : "its input");
     }
-    crop(r, tsr_program_data(&r->nets.vae[used].program, r->nets.vae_out[used]));
+    *out = tsr_program_data(&r->nets.vae[used].program, r->nets.vae_out[used]);
+    return TSR_OK;
+}
+
+tsr_status tsr_decode_run(tsr_run *r)
+{
+    double start = tsr_now();
+    const void *picture;
+
+    TSR_TRY(tsr_run_progress(r, TSR_PHASE_DECODE, 0, 1, 0));
+    TSR_TRY(tsr_vae_run(r, fill_latents, &picture));
+    crop(r, picture);
     r->phases[TSR_RUN_DECODE].seconds += tsr_now() - start;
     return tsr_run_progress(r, TSR_PHASE_DECODE, 1, 1, tsr_now() - start);
 }

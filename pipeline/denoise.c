@@ -15,8 +15,8 @@ static void fill_noise(tsr_run *r, int32_t picture, float *x)
     size_t n = tsr_latent_count(&r->set);
 
     tsr_rng_seed(&r->rng, r->set.rng, r->set.seed + (uint64_t)picture);
-    if (r->start_noise)
-        memcpy(x, r->start_noise + (size_t)picture * n, n * sizeof *x);
+    if (r->given_latents)
+        memcpy(x, r->given_latents + (size_t)picture * n, n * sizeof *x);
     else
         tsr_rng_normal(&r->rng, x, n);
 }

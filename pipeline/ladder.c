@@ -121,6 +121,11 @@ tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height)
     int32_t factor = r->model->vae_cfg.factor, most = LARGEST_SEARCHED / factor, low, high, found;
     bool fits = true;
 
+    if (s->task != TSR_TASK_PICTURE) { /* what was given has its size */
+        *width = r->minimum_budget <= s->budget_bytes ? s->width : 0;
+        *height = *width ? s->height : 0;
+        return TSR_OK;
+    }
     low = tsr_max_i32(1, tsr_max_i32(s->width, s->height) / factor);
     TSR_TRY(try_rung(r, rung_at(s, factor, low), &fits));
     if (!fits) {

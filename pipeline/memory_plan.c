@@ -9,6 +9,7 @@
  * The picture's own phase ("image") is the encoder's copies of it in the caller: the raw rows with
  * their filter bytes, the filtered ones, and the compressed file. With room enough the network's
  * part of the arena stays beside those copies; with less it is given back to the system first.
+ * Where a picture is encoded to latents, that phase is what reading it took before the run.
  *
  * Every network is planned two or three times: without a limit (what is fastest needs), for its
  * least (the minimum budget, exactly), and, where the budget lies between, for what the budget
@@ -120,7 +121,9 @@ static size_t fill_phases(tsr_run *r)
 /* The same with the network kept beside the picture's copies. */
 static size_t kept_peak(const tsr_run *r)
 {
-    return r->base_bytes + r->state.bytes + tsr_nets_bytes(&r->nets) + image_bytes(&r->set);
+    size_t peak = r->base_bytes + r->state.bytes + tsr_nets_bytes(&r->nets) + image_bytes(&r->set);
+
+    return r->set.task == TSR_TASK_ENCODE ? tsr_max_size(peak, r->peak_before) : peak;
 }
 
 tsr_status tsr_run_plan_least(tsr_run *r)

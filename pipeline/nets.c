@@ -50,30 +50,43 @@ static tsr_status record_vae(tsr_nets *n, tsr_context *ctx, tsr_model *m, const 
     int32_t i = n->n_vae++;
 
     tsr_tape_init(&n->vae[i].tape, dtype, &ctx->err);
-    TSR_TRY(tsr_vae_decode_build(&n->vae[i].tape, &m->vae, &m->vae_cfg,
-                                 (int32_t[]){1, s->latent_h, s->latent_w}, true, &n->vae_in[i],
-                                 &n->vae_out[i], NULL, 0));
-    /* The last op rounds the image to bytes; what it reads shows whether the decoder overflowed. */
-    n->vae_image[i] = n->vae[i].tape.ops[n->vae[i].tape.n_ops - 1].in[0];
+    if (s->task == TSR_TASK_ENCODE)
+        TSR_TRY(tsr_vae_encode_build(&n->vae[i].tape, &m->vae, &m->vae_cfg,
+                                     (int32_t[]){1, s->height, s->width}, &n->vae_in[i],
+                                     &n->vae_out[i], NULL, 0));
+    else
+        TSR_TRY(tsr_vae_decode_build(&n->vae[i].tape, &m->vae, &m->vae_cfg,
+                                     (int32_t[]){1, s->latent_h, s->latent_w}, true, &n->vae_in[i],
+                                     &n->vae_out[i], NULL, 0));
+    /* The last op only changes the form; what it reads shows whether the network overflowed. */
+    n->vae_raw[i] = n->vae[i].tape.ops[n->vae[i].tape.n_ops - 1].in[0];
     return TSR_OK;
 }
 
-tsr_status tsr_nets_record(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
-                           int32_t n_calls)
+/* What makes latents of a prompt. */
+static tsr_status record_prompt_nets(tsr_nets *n, tsr_context *ctx, tsr_model *m,
+                                     const tsr_settings *s)
 {
     bool negative = s->cfg && !s->zero_negative;
 
-    n->n_calls = n_calls;
     for (int32_t e = 0; e < m->n_encoders; e++) {
         TSR_TRY(record_text(n, ctx, m, s, e, s->clip_skip));
         if (negative && s->clip_skip > 0)
             TSR_TRY(record_text(n, ctx, m, s, e, 0));
     }
-    TSR_TRY(record_unet(n, ctx, m, s));
+    n->has_unet = true;
+    return record_unet(n, ctx, m, s);
+}
+
+tsr_status tsr_nets_record(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
+                           int32_t n_calls)
+{
+    n->n_calls = n_calls;
+    if (s->task == TSR_TASK_PICTURE)
+        TSR_TRY(record_prompt_nets(n, ctx, m, s));
     TSR_TRY(record_vae(n, ctx, m, s, s->vae_dtype));
     if (s->vae_dtype == TSR_F16)
-        TSR_TRY(
-            record_vae(n, ctx, m, s, TSR_F32)); /* for a decoder that overflows in half precision */
+        TSR_TRY(record_vae(n, ctx, m, s, TSR_F32)); /* for a VAE that overflows in half precision */
     return TSR_OK;
 }
 
@@ -82,9 +95,9 @@ static tsr_net *net_at(tsr_nets *n, int32_t i)
 {
     if (i < n->n_text)
         return &n->text[i].net;
-    if (i == n->n_text)
+    i -= n->n_text;
+    if (n->has_unet && i-- == 0)
         return &n->unet;
-    i -= n->n_text + 1;
     return i < n->n_vae ? &n->vae[i] : NULL;
 }
 
@@ -99,7 +112,7 @@ tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, s
         tsr_plan_options opt = {
             .budget_bytes = least ? net->program.minimum_bytes : limit,
             .offload = s->offload,
-            .tile_rows = i > n->n_text ? s->tile_rows : 0,
+            .tile_rows = net >= n->vae && net < n->vae + n->n_vae ? s->tile_rows : 0,
             .may_spill = true,
         };
         tsr_status one;
@@ -114,7 +127,7 @@ tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, s
         st = one == TSR_OK ? st : one;
     }
     for (int32_t i = 0; i < n->n_vae && st == TSR_OK; i++)
-        tsr_program_watch(&n->vae[i].program, n->vae_image[i]);
+        tsr_program_watch(&n->vae[i].program, n->vae_raw[i]);
     return st;
 }
 
@@ -202,12 +215,15 @@ void tsr_state_layout(tsr_state *st, const tsr_model *m, const tsr_settings *s)
     for (int32_t e = 0; e < m->n_encoders; e++)
         widest = tsr_max_i32(widest, m->clip_cfg[e].width);
     *st = (tsr_state){0};
+    st->latents = take(st, n, sizeof(float));
+    if (s->task != TSR_TASK_ENCODE)
+        st->rgb = take(st, (size_t)s->width * (size_t)s->height, 3);
+    if (s->task != TSR_TASK_PICTURE)
+        return;
     st->context = take(st, entries * (size_t)s->context_s * (size_t)s->context_d, element);
     st->pooled = take(st, entries * (size_t)s->pooled_d, element);
-    st->latents = take(st, n, sizeof(float));
     st->noise = take(st, n, sizeof(float));
     st->guided = take(st, n, sizeof(float));
-    st->rgb = take(st, (size_t)s->width * (size_t)s->height, 3);
     st->row = take(st, (size_t)widest, sizeof(float));
 }
 

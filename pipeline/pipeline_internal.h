@@ -57,6 +57,7 @@ struct tsr_model {
 
 /* Everything that a run was asked for, resolved: nothing below asks "was it given?" again. */
 typedef struct tsr_settings {
+    tsr_task task;
     char *prompt[TSR_MAX_ENCODERS], *negative[TSR_MAX_ENCODERS]; /* owned */
     bool negative_given, prompt_2_given, negative_2_given;
     bool zero_negative;            /* SDXL without a negative prompt: zeros, not an empty prompt */
@@ -103,9 +104,11 @@ typedef struct tsr_nets {
     int32_t n_text;
     tsr_net unet;
     tsr_unet_io unet_io;
+    bool has_unet;
     tsr_net vae[2]; /* [0] as asked for; [1] float32, when [0] is half and may overflow */
-    tsr_val vae_in[2], vae_image[2],
-        vae_out[2]; /* latents; [1,H,W,3] before and after rounding to u8 */
+    /* Decoder: latents; [1,H,W,3] before and after rounding to u8. Encoder: picture
+     * [1,3,H,W] f32; moments before and after their turn to [1,2L,h,w] f32 */
+    tsr_val vae_in[2], vae_raw[2], vae_out[2];
     int32_t n_vae;
     int32_t n_calls; /* model calls a picture */
 } tsr_nets;
@@ -130,7 +133,8 @@ struct tsr_run {
     tsr_spill spill;
     tsr_sched *sched;
     tsr_rng rng;
-    float *start_noise;                /* given by the caller, [n_pictures,C,h,w]; or NULL */
+    float *given_latents; /* by the caller, [n_pictures,C,h,w]: noise, or final; or NULL */
+    const uint8_t *image; /* to encode, [height,width,3]; the caller's */
     int32_t *ids[2][TSR_MAX_ENCODERS]; /* [negative, prompt]: token ids, padded and cut, context_s
                                           each */
     tsr_progress_fn progress;
@@ -139,6 +143,7 @@ struct tsr_run {
     bool text_done;
     /* memory: what was promised and what was measured */
     size_t base_bytes, predicted_peak, measured_peak, minimum_budget, fastest_budget;
+    size_t peak_before; /* of the process, when the run was made */
     size_t arena_high_water;
     size_t kept_by_budget; /* what the asked size would have needed; 0: nothing was given up */
     bool keep_network;     /* the arena stays resident while the picture is encoded */
@@ -190,6 +195,10 @@ tsr_status tsr_net_load(tsr_run *r, tsr_net *net, int32_t phase);
 tsr_status tsr_text_run(tsr_run *r);                     /* text_phase.c */
 tsr_status tsr_denoise_run(tsr_run *r, int32_t picture); /* denoise.c */
 tsr_status tsr_decode_run(tsr_run *r);                   /* decode.c */
+tsr_status tsr_encode_run(tsr_run *r);                   /* encode.c */
+/* Runs the VAE on what `fill` writes into its input, again in float32 where it overflows in half;
+ * *out is its output. */
+tsr_status tsr_vae_run(tsr_run *r, void (*fill)(const tsr_run *r, float *dst), const void **out);
 void *tsr_run_state(const tsr_run *r, size_t offset);
 tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n_steps,
                             double seconds);

@@ -99,7 +99,7 @@ static void write_settings(tsr_buf *b, const tsr_run *r, int32_t picture)
     put_count(b, "index", (uint64_t)picture);
     put_text(b, "rng", s->rng == TSR_RNG_TORCH_CUDA ? "torch-cuda" : "torch-cpu");
     key(b, "own_latents");
-    tsr_buf_puts(b, r->start_noise ? "true" : "false");
+    tsr_buf_puts(b, r->given_latents ? "true" : "false");
     put_text(b, "precision", tsr_dtype_precision(s->dtype));
     put_text(b, "vae_precision", tsr_dtype_precision(s->vae_dtype));
     if (r->model->unet_cfg.text_time) {
@@ -125,14 +125,31 @@ void tsr_record_degradations(tsr_buf *b, const tsr_run *r)
         s->asked_height, r->kept_by_budget);
 }
 
+/* Of a picture that was decoded from latents: how they came to be is not known. */
+static void write_decoding(tsr_buf *b, const tsr_run *r, int32_t picture)
+{
+    const tsr_settings *s = &r->set;
+
+    put_text(b, "task", "decode");
+    put_count(b, "width", (uint64_t)s->width);
+    put_count(b, "height", (uint64_t)s->height);
+    put_count(b, "index", (uint64_t)picture);
+    put_text(b, "precision", tsr_dtype_precision(s->dtype));
+    put_text(b, "vae_precision", tsr_dtype_precision(s->vae_dtype));
+}
+
 static void write_record(tsr_run *r, int32_t picture)
 {
     tsr_buf *b = &r->record;
 
     tsr_buf_puts(b, "{");
     put_text(b, "tessera", tsr_version());
-    write_prompts(b, r);
-    write_settings(b, r, picture);
+    if (r->set.task == TSR_TASK_PICTURE) {
+        write_prompts(b, r);
+        write_settings(b, r, picture);
+    } else {
+        write_decoding(b, r, picture);
+    }
     put_text(b, "model", base_name(r->model->path));
     put_text(b, "model_hash", r->model_hash_text);
     put_text(b, "plan_hash", r->plan_hash_text);

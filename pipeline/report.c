@@ -42,17 +42,24 @@ void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
 
 static void write_phases(tsr_buf *b, const tsr_run *r, bool measured)
 {
+    const char *comma = "";
+
     tsr_buf_puts(b, "  \"phases\": [");
     for (int32_t i = 0; i < TSR_MAX_PHASES; i++) {
         const tsr_phase_info *p = &r->phases[i];
+        if (!p->predicted_bytes) /* the task has it not */
+            continue;
         tsr_buf_printf(
             b,
             "%s\n    {\"name\": \"%s\", \"predicted_bytes\": %zu, \"weight_bytes\": %zu, "
             "\"activation_bytes\": %zu, \"work_bytes\": %zu, \"state_bytes\": %zu, \"gflop\": "
             "%.3f, "
-            "\"predicted_seconds\": %.3f",
-            i ? "," : "", p->name, p->predicted_bytes, p->weight_bytes, p->activation_bytes,
-            p->work_bytes, p->state_bytes, 1e-9 * p->flops, p->predicted_seconds);
+            "\"predicted_seconds\": %.3f, \"calls\": %d, \"streamed_bytes\": %llu, "
+            "\"spilled_bytes\": %llu",
+            comma, p->name, p->predicted_bytes, p->weight_bytes, p->activation_bytes, p->work_bytes,
+            p->state_bytes, 1e-9 * p->flops, p->predicted_seconds, p->n_calls,
+            (unsigned long long)p->streamed_bytes, (unsigned long long)p->spilled_bytes);
+        comma = ",";
         if (measured)
             tsr_buf_printf(b,
                            ", \"measured_bytes\": %zu, \"seconds\": %.6f, "
@@ -65,12 +72,17 @@ static void write_phases(tsr_buf *b, const tsr_run *r, bool measured)
 
 static void write_head(tsr_buf *b, const tsr_run *r, const tsr_run_info *i)
 {
+    static const char *const tasks[] = {"picture", "decode", "encode"};
+
     tsr_buf_printf(b, "{\n  \"width\": %d,\n  \"height\": %d,\n  \"frames\": %d,\n", i->width,
                    i->height, i->frames);
-    tsr_buf_printf(b, "  \"seed\": %llu,\n  \"steps\": %d,\n", (unsigned long long)i->seed,
-                   i->steps);
-    tsr_buf_printf(b, "  \"scheduler\": \"%s\",\n  \"sigmas\": \"%s\",\n  \"guidance\": %.9g,\n",
-                   i->scheduler, i->sigmas, (double)i->guidance);
+    tsr_buf_printf(b, "  \"task\": \"%s\",\n", tasks[r->set.task]);
+    if (r->set.task == TSR_TASK_PICTURE)
+        tsr_buf_printf(b,
+                       "  \"seed\": %llu,\n  \"steps\": %d,\n  \"scheduler\": \"%s\",\n  "
+                       "\"sigmas\": \"%s\",\n  \"guidance\": %.9g,\n",
+                       (unsigned long long)i->seed, i->steps, i->scheduler, i->sigmas,
+                       (double)i->guidance);
     tsr_buf_printf(b,
                    "  \"precision\": \"%s\",\n  \"backend\": \"%s\",\n  \"tier\": \"%s\",\n  "
                    "\"threads\": %d,\n",

@@ -1,7 +1,9 @@
 /* run.c -- a run from its descriptor to its pictures.
  *
  *     make: resolve, tokenize, sampler, record and plan every network, check the budget, reserve
- *     next: text (once) -> denoise -> decode -> record, one picture a call, no allocation */
+ *     next: text (once) -> denoise -> decode -> record, one picture a call, no allocation
+ *
+ * A run that only decodes, or encodes, has the VAE alone, and the same of everything else. */
 #include "pipeline/pipeline_internal.h"
 
 #include <stdio.h>
@@ -46,26 +48,27 @@ tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n
     return TSR_OK;
 }
 
-/* The caller's start noise, checked and copied. */
+/* The caller's start noise, or final latents, checked and copied. */
 static tsr_status copy_latents(tsr_run *r, const tsr_run_desc *d)
 {
     const tsr_settings *s = &r->set;
     const int32_t *shape = d->latents_shape;
+    const char *what = s->task == TSR_TASK_DECODE ? "latents are" : "start noise is";
     size_t bytes = (size_t)s->n_pictures * tsr_latent_count(s) * sizeof(float);
 
-    if (!d->latents)
+    if (!d->latents || s->task == TSR_TASK_ENCODE)
         return TSR_OK;
     if (shape[0] != s->n_pictures || shape[1] != s->latent_c || shape[2] != s->latent_h ||
         shape[3] != s->latent_w)
         TSR_FAIL(&r->ctx->err, TSR_E_USAGE,
-                 "the start noise is [%d,%d,%d,%d]; %d picture%s of %dx%d need%s [%d,%d,%d,%d]",
-                 shape[0], shape[1], shape[2], shape[3], s->n_pictures,
-                 s->n_pictures == 1 ? "" : "s", s->width, s->height, s->n_pictures == 1 ? "s" : "",
-                 s->n_pictures, s->latent_c, s->latent_h, s->latent_w);
-    r->start_noise = tsr_malloc(bytes);
-    if (!r->start_noise)
-        TSR_FAIL(&r->ctx->err, TSR_E_OOM, "no memory for the start noise");
-    memcpy(r->start_noise, d->latents, bytes);
+                 "the %s [%d,%d,%d,%d]; %d picture%s of %dx%d need%s [%d,%d,%d,%d]", what, shape[0],
+                 shape[1], shape[2], shape[3], s->n_pictures, s->n_pictures == 1 ? "" : "s",
+                 s->width, s->height, s->n_pictures == 1 ? "s" : "", s->n_pictures, s->latent_c,
+                 s->latent_h, s->latent_w);
+    r->given_latents = tsr_malloc(bytes);
+    if (!r->given_latents)
+        TSR_FAIL(&r->ctx->err, TSR_E_OOM, "no memory for the latents");
+    memcpy(r->given_latents, d->latents, bytes);
     return TSR_OK;
 }
 
@@ -136,12 +139,12 @@ static void plan_from_headers(tsr_model *m, bool headers_only)
     m->unet.headers_only = m->vae.headers_only = headers_only;
 }
 
-/* Noise that was given has a size: it cannot be made smaller. */
+/* What was given has a size: it cannot be made smaller. */
 static tsr_status plan_or_degrade(tsr_run *r)
 {
     tsr_status st = tsr_run_plan_memory(r);
 
-    if (st == TSR_E_BUDGET && !r->set.strict && !r->start_noise && !r->plan_only)
+    if (st == TSR_E_BUDGET && !r->set.strict && !r->given_latents && !r->image && !r->plan_only)
         st = tsr_run_degrade(r);
     return st;
 }
@@ -153,10 +156,13 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     plan_from_headers(r->model, d->plan_only);
     TSR_TRY(tsr_settings_resolve(&r->set, ctx, r->model, d));
     TSR_TRY(copy_latents(r, d));
-    TSR_TRY(tsr_prompts_tokenize(r));
-    TSR_TRY(tsr_sched_make(&r->sched, r->set.sched_cfg, r->set.steps, tsr_latent_count(&r->set),
-                           NULL, &ctx->err));
-    TSR_TRY(tsr_nets_record(&r->nets, ctx, r->model, &r->set, tsr_sched_n_calls(r->sched)));
+    if (r->set.task == TSR_TASK_PICTURE) {
+        TSR_TRY(tsr_prompts_tokenize(r));
+        TSR_TRY(tsr_sched_make(&r->sched, r->set.sched_cfg, r->set.steps, tsr_latent_count(&r->set),
+                               NULL, &ctx->err));
+    }
+    TSR_TRY(tsr_nets_record(&r->nets, ctx, r->model, &r->set,
+                            r->sched ? tsr_sched_n_calls(r->sched) : 0));
     tsr_state_layout(&r->state, r->model, &r->set);
     if (!d->plan_only) {
         TSR_TRY(tsr_io_make(&r->io, &ctx->err));
@@ -184,6 +190,8 @@ tsr_status tsr_run_make(tsr_context *ctx, tsr_model *model, const tsr_run_desc *
     r->progress = desc->progress;
     r->progress_user = desc->progress_user;
     r->plan_only = desc->plan_only;
+    r->image = desc->task == TSR_TASK_ENCODE ? desc->image : NULL;
+    r->peak_before = tsr_mem_peak();
     st = run_fill(r, desc);
     if (st != TSR_OK) {
         tsr_run_free(r);
@@ -207,15 +215,22 @@ void tsr_run_free(tsr_run *r)
         tsr_free(r->ids[0][e]);
         tsr_free(r->ids[1][e]);
     }
-    tsr_free(r->start_noise);
+    tsr_free(r->given_latents);
     tsr_buf_free(&r->record);
     tsr_buf_free(&r->parameters);
     tsr_free(r);
 }
 
-/* One picture; each phase is measured when it is over. */
-static tsr_status make_picture(tsr_run *r, int32_t picture)
+/* Prompt, or what was given, to final latents; each phase is measured when it is over. */
+static tsr_status make_latents(tsr_run *r, int32_t picture)
 {
+    size_t n = tsr_latent_count(&r->set);
+
+    if (r->set.task == TSR_TASK_DECODE) {
+        memcpy(tsr_run_state(r, r->state.latents), r->given_latents + (size_t)picture * n,
+               n * sizeof *r->given_latents);
+        return TSR_OK;
+    }
     if (!r->text_done) {
         TSR_TRY(tsr_text_run(r));
         tsr_run_measure(r, TSR_RUN_TEXT);
@@ -223,7 +238,17 @@ static tsr_status make_picture(tsr_run *r, int32_t picture)
     }
     TSR_TRY(tsr_denoise_run(r, picture));
     tsr_run_measure(r, TSR_RUN_DENOISE);
-    TSR_TRY(tsr_decode_run(r));
+    return TSR_OK;
+}
+
+static tsr_status make_picture(tsr_run *r, int32_t picture)
+{
+    if (r->set.task == TSR_TASK_ENCODE) {
+        TSR_TRY(tsr_encode_run(r));
+    } else {
+        TSR_TRY(make_latents(r, picture));
+        TSR_TRY(tsr_decode_run(r));
+    }
     tsr_run_measure(r, TSR_RUN_DECODE);
     tsr_run_release_network(r);
     return TSR_OK;
@@ -277,11 +302,11 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
         .seed = s->seed + (uint64_t)i,
         .width = s->width,
         .height = s->height,
-        .rgb = tsr_run_state(r, r->state.rgb),
+        .rgb = s->task == TSR_TASK_ENCODE ? NULL : tsr_run_state(r, r->state.rgb),
         .latents = tsr_run_state(r, r->state.latents),
         .latents_shape = {s->latent_c, s->latent_h, s->latent_w},
-        .parameters = r->parameters.data,
-        .record = r->record.data,
+        .parameters = s->task == TSR_TASK_PICTURE ? r->parameters.data : NULL,
+        .record = s->task == TSR_TASK_ENCODE ? NULL : r->record.data,
     };
     return tsr_run_check_budget(r);
 }

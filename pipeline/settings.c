@@ -104,6 +104,50 @@ void tsr_settings_set_size(tsr_settings *s, const tsr_model *m, int32_t width, i
     s->latent_c = m->vae_cfg.latent_channels;
     s->latent_w = s->net_width / f;
     s->latent_h = s->net_height / f;
+    if (s->task == TSR_TASK_ENCODE) { /* a picture is taken as it is */
+        s->latent_w = width / f;
+        s->latent_h = height / f;
+    }
+}
+
+/* Final latents say how many pictures there are, and how large. */
+static tsr_status resolve_decode(tsr_run_desc *d, tsr_context *ctx, const tsr_model *m)
+{
+    const int32_t *shape = d->latents_shape, f = m->vae_cfg.factor;
+
+    if (!d->latents)
+        TSR_FAIL(&ctx->err, TSR_E_USAGE, "there are no latents to decode");
+    if (shape[0] < 1 || shape[2] < 1 || shape[3] < 1 || shape[2] > TSR_MAX_SIZE / f ||
+        shape[3] > TSR_MAX_SIZE / f)
+        TSR_FAIL(&ctx->err, TSR_E_USAGE,
+                 "latents of [%d,%d,%d,%d]: a picture has at most %d x %d of them", shape[0],
+                 shape[1], shape[2], shape[3], TSR_MAX_SIZE / f, TSR_MAX_SIZE / f);
+    d->n_pictures = shape[0];
+    d->height = d->height ? d->height : shape[2] * f;
+    d->width = d->width ? d->width : shape[3] * f;
+    return TSR_OK;
+}
+
+static tsr_status resolve_encode(tsr_run_desc *d, tsr_context *ctx, const tsr_model *m)
+{
+    int32_t f = m->vae_cfg.factor;
+
+    if (!d->image || d->width < f || d->height < f)
+        TSR_FAIL(&ctx->err, TSR_E_USAGE,
+                 "a picture of %dx%d cannot be encoded: this model needs at least %dx%d", d->width,
+                 d->height, f, f);
+    d->n_pictures = 1;
+    return TSR_OK;
+}
+
+/* A task without a prompt: what only a prompt has does not matter, and what it has itself rules. */
+static tsr_status resolve_task(tsr_run_desc *d, tsr_context *ctx, const tsr_model *m)
+{
+    if (d->task == TSR_TASK_DECODE)
+        return resolve_decode(d, ctx, m);
+    if (d->task == TSR_TASK_ENCODE)
+        return resolve_encode(d, ctx, m);
+    return TSR_OK;
 }
 
 /* The caller's size; the card's; the network's own. One given side means a square. */
@@ -218,8 +262,12 @@ static tsr_status resolve_precision(tsr_settings *s, tsr_context *ctx, const tsr
 }
 
 tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_model *m,
-                                const tsr_run_desc *d)
+                                const tsr_run_desc *desc)
 {
+    tsr_run_desc resolved = *desc, *d = &resolved;
+
+    s->task = d->task;
+    TSR_TRY(resolve_task(d, ctx, m));
     TSR_TRY(check_numbers(ctx, m, d));
     TSR_TRY(resolve_prompts(s, ctx, m, d));
     resolve_size(s, m, d);

@@ -78,6 +78,8 @@ static void options__wrong_lines__are_usage_errors_that_name_it(void)
         {"--prompt|x|--budget|12Q", "--budget"},
         {"--prompt|x|--budget|0", "--budget"},
         {"--prompt|x|--strict=yes", "--strict takes no value"},
+        {"--prompt|x|--offload|sequential", "is not one of auto none model block stream"},
+        {"--prompt|x|--tile|0", "--tile \"0\" is not auto or a number from 1 to 16384"},
         {"--prompt|x|--prompt-file|f", "--prompt and --prompt-file exclude each other"},
         {"--prompt|x|--quiet|--verbose", "--quiet and --verbose exclude each other"},
         {"--steps|3", "what to draw is missing: --prompt"},
@@ -87,6 +89,9 @@ static void options__wrong_lines__are_usage_errors_that_name_it(void)
         {"a red apple", "to make a picture write --prompt \"a red apple\""},
         {"tokenize", "gen tokenize needs a text"},
         {"replay", "gen replay needs the picture"},
+        {"decode", "gen decode needs the file with the latents"},
+        {"decode|f.safetensors|--steps|3", "--steps is no option of gen decode"},
+        {"encode|--save-latents|l", "gen encode needs the picture"},
         {"replay|a.png|b.png", "unexpected argument \"b.png\""},
         {"tokenize|--steps|3|x", "--steps is no option of gen tokenize"},
     };
@@ -111,17 +116,12 @@ static void options__what_comes_later__is_refused_by_name(void)
         {"--prompt|x|--strength|0.5", "--strength is not there yet"},
         {"--prompt|x|--mask=m.png", "--mask is not there yet"},
         {"--prompt|x|--vae|v", "--vae is not there yet"},
-        {"--prompt|x|--offload|stream", "--offload stream is not there yet (so far: auto)"},
-        {"--prompt|x|--tile|64", "--tile 64 is not there yet (so far: auto)"},
-        {"--prompt|x|--spill-dir|/tmp", "--spill-dir is not there yet"},
         {"--prompt|x|--host-budget|1G", "--host-budget is not there yet"},
         {"--prompt|x|--precision|bf16", "--precision bf16 is not there yet"},
         {"plan|--sweep", "--sweep is not there yet"},
         {"plan|--plot|f.svg", "--plot is not there yet"},
         {"bench|--ops", "--ops is not there yet"},
         {"batch|f.jsonl", "gen batch is not there yet"},
-        {"decode|f.safetensors|--model|m", "gen decode is not there yet"},
-        {"encode|f.png", "gen encode is not there yet"},
     };
     tsr_options o;
     tsr_err err;
@@ -163,6 +163,11 @@ static void options__good_lines__fill_every_kind_of_value(void)
     CHECK(o.command == TSR_COMMAND_PLAN && o.json && strcmp(o.backend, "cuda:1") == 0);
     CHECK(strcmp(tsr_options_choice(&o, TSR_OPT_SCHEDULER), "dpmpp_2m_sde") == 0);
     CHECK(tsr_options_choice(&o, TSR_OPT_SIGMAS) == NULL);
+    tsr_options_free(&o);
+
+    CHECK(parse("--prompt|x|--offload|stream|--tile=64|--spill-dir|/var/tmp", &o, &err) == TSR_OK);
+    CHECK(o.offload == TSR_OFFLOAD_STREAM && strcmp(o.tile, "64") == 0);
+    CHECK(strcmp(o.spill_dir, "/var/tmp") == 0);
     tsr_options_free(&o);
 }
 

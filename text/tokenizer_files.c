@@ -140,10 +140,10 @@ tsr_status tsr_tokenizer_read_files(tsr_tokenizer *tok, tsr_specials *s, const c
 
     if (!vocab || !merges || !both) {
         st = tsr_err_set(err, TSR_E_OOM, "out of memory for the file names of %s", dir);
-    } else if (tsr_path_is_file(vocab) && tsr_path_is_file(merges)) {
+    } else if (!tsr_path_is_absent(vocab) && !tsr_path_is_absent(merges)) {
         w.path = vocab;
         st = read_pair_of_files(&w, merges);
-    } else if (tsr_path_is_file(both)) {
+    } else if (!tsr_path_is_absent(both)) {
         w.path = both;
         st = read_tokenizer_json(&w);
     } else {

@@ -10,8 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-
-#define MAX_CONFIG_BYTES ((size_t)1 << 20)
+#include "model/config_json.h"
 
 static const char *const encoder_names[] = {"text_encoder", "text_encoder_2"};
 static const char *const tokenizer_names[] = {"tokenizer", "tokenizer_2"};
@@ -97,10 +96,7 @@ tsr_status tsr_model_open_scheduler(tsr_model *m)
 
     if (!path)
         TSR_FAIL(err, TSR_E_OOM, "no memory for the scheduler's path");
-    if (!tsr_path_is_file(path))
-        st = tsr_err_set(err, TSR_E_MODEL, "%s is missing", path);
-    else
-        st = tsr_file_slurp(path, MAX_CONFIG_BYTES, &m->scheduler_json, NULL, err);
+    st = tsr_cfg_slurp(path, &m->scheduler_json, err);
     tsr_free(path);
     return st;
 }

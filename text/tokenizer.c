@@ -105,7 +105,7 @@ static void sort_added(tsr_specials *s)
 static tsr_status place_role(tsr_tokenizer *tok, tsr_token_role role, const tsr_added_spec *given,
                              size_t n_numbered, tsr_err *err)
 {
-    static char clip_bos[] = "<|startoftext|>", clip_eos[] = "<|endoftext|>";
+    char clip_bos[] = "<|startoftext|>", clip_eos[] = "<|endoftext|>";
     tsr_added_spec spec = *given;
     uint32_t id;
 

@@ -230,6 +230,13 @@ bool tsr_path_is_dir(const char *path)
     return path_has_type(path, S_IFDIR);
 }
 
+bool tsr_path_is_absent(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 char *tsr_path_join(const char *dir, const char *name)
 {
     tsr_buf b = {0};

@@ -44,6 +44,9 @@ bool tsr_file_peek(const char *path, char *buf, size_t buf_bytes);
 
 bool tsr_path_is_file(const char *path);
 bool tsr_path_is_dir(const char *path);
+/* Nothing has this name. False where that cannot be seen (permissions, a loop of links): opening it
+ * then says why. */
+bool tsr_path_is_absent(const char *path);
 /* dir + "/" + name in a heap string (NULL when out of memory). */
 char *tsr_path_join(const char *dir, const char *name);
 /* mkdir -p of the directory that `path` is in. */

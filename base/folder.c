@@ -38,7 +38,7 @@ bool tsr_folder_has(const tsr_folder *f, const char *name)
 
     if (f->ranges)
         return find_range(f, name) != NULL;
-    return full_name(f, f->path, name, full) && tsr_path_is_file(full);
+    return full_name(f, f->path, name, full) && !tsr_path_is_absent(full);
 }
 
 static tsr_status open_range(const tsr_folder *f, const tsr_range *r, const char *full,

@@ -19,12 +19,37 @@ typedef struct outputs {
     int32_t n_pictures, n_done;
 } outputs;
 
+/* Two outputs of one name: the later would replace the earlier without a word. */
+static tsr_status check_distinct(tsr_cli *c, const tsr_run_info *info)
+{
+    const char *others[] = {c->opt.report, c->opt.save_latents};
+    static const tsr_option_id ids[] = {TSR_OPT_REPORT, TSR_OPT_SAVE_LATENTS};
+    tsr_status st = TSR_OK;
+
+    if (others[0] && others[1] && strcmp(others[0], others[1]) == 0)
+        TSR_FAIL(&c->err, TSR_E_USAGE, "--report and --save-latents name the same file %s",
+                 others[0]);
+    for (int32_t i = 0; i < 2; i++) {
+        for (int32_t p = 0; others[i] && p < info->n_pictures && st == TSR_OK; p++) {
+            char *path;
+            TSR_TRY(tsr_out_path_make(c->opt.out, info->seed + (uint64_t)p, p, info->n_pictures,
+                                      &path, &c->err));
+            if (strcmp(path, others[i]) == 0)
+                st = tsr_err_set(&c->err, TSR_E_USAGE, "--out and %s name the same file %s",
+                                 tsr_option_name(ids[i]), path);
+            tsr_free(path);
+        }
+    }
+    return st;
+}
+
 static tsr_status open_outputs(tsr_cli *c, const tsr_run_info *info, outputs *out)
 {
     const tsr_options *o = &c->opt;
     char *path;
     tsr_status st;
 
+    TSR_TRY(check_distinct(c, info));
     TSR_TRY(tsr_out_path_make(o->out, info->seed, 0, info->n_pictures, &path, &c->err));
     st = tsr_out_path_probe(path, &c->err);
     tsr_free(path);

@@ -27,13 +27,21 @@ static void on_signal(int signal)
     interrupted = 1;
 }
 
-void tsr_cli_catch_signals(void)
+/* One that the caller ignores (nohup, a job in the background) stays ignored. */
+static void catch_signal(int signal)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, old;
 
     sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    if (sigaction(signal, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        (void)sigaction(signal, &action, NULL);
+}
+
+void tsr_cli_catch_signals(void)
+{
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+    catch_signal(SIGHUP);           /* the terminal was closed */
     (void)signal(SIGPIPE, SIG_IGN); /* a reader of our lines that went away stops no picture */
 }
 

@@ -304,10 +304,13 @@ tsr_status tsr_tape_vector_operand(const tsr_tape *t, const char *op_name, tsr_w
  */
 static tsr_status check_shared_weight(const tsr_tape *t, const tsr_op *op)
 {
-    const tsr_weight *w = &t->weights[op->w[0]];
+    const tsr_weight *w;
     const tsr_op *other;
 
-    if (!op->w[0] || w->kind != TSR_WEIGHT_MATRIX || w->first < 0)
+    if (!op->w[0])
+        return TSR_OK; /* a tape without weights has no table of them */
+    w = &t->weights[op->w[0]];
+    if (w->kind != TSR_WEIGHT_MATRIX || w->first < 0)
         return TSR_OK;
     other = &t->ops[w->first];
     if (other->kind != op->kind ||

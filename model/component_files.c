@@ -37,13 +37,13 @@ static tsr_status out_of_memory(const tsr_component *c)
     return tsr_err_set(c->err, TSR_E_OOM, "out of memory for the tensor table of %s", c->name);
 }
 
-static tsr_status is_file(const tsr_component *c, const char *file_name, bool *there)
+static tsr_status is_there(const tsr_component *c, const char *file_name, bool *there)
 {
     char *path = tsr_path_join(c->dir, file_name);
 
     if (!path)
         return out_of_memory(c);
-    *there = tsr_path_is_file(path);
+    *there = !tsr_path_is_absent(path);
     tsr_free(path);
     return TSR_OK;
 }
@@ -91,7 +91,7 @@ static tsr_status find_shard(tsr_component *c, size_t *cap, const char *shard, i
         }
     if (c->n_files == MAX_SHARDS)
         TSR_FAIL(c->err, TSR_E_MODEL, "%s: the index names more than %d files", c->dir, MAX_SHARDS);
-    TSR_TRY(is_file(c, shard, &there));
+    TSR_TRY(is_there(c, shard, &there));
     if (!there)
         TSR_FAIL(c->err, TSR_E_MODEL, "%s: %s is missing, which the index names", c->dir, shard);
     TSR_TRY(open_file(c, cap, shard));
@@ -232,7 +232,7 @@ static tsr_status open_files(tsr_component *c, const char *stem)
         size_t cap = 0;
         bool there = false;
         snprintf(name, sizeof name, "%s%s", stem, ends[i]);
-        TSR_TRY(is_file(c, name, &there));
+        TSR_TRY(is_there(c, name, &there));
         if (there)
             return ends_with(name, ".json") ? open_shards(c, name) : open_file(c, &cap, name);
     }

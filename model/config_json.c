@@ -39,7 +39,7 @@ tsr_status tsr_cfg_slurp(const char *path, char **json, tsr_err *err)
     char *text;
     size_t len;
 
-    if (!tsr_path_is_file(path))
+    if (tsr_path_is_absent(path))
         TSR_FAIL(err, TSR_E_MODEL, "%s is missing", path);
     TSR_TRY(tsr_file_slurp(path, TSR_CFG_MAX_BYTES, &text, &len, err));
     return take_text(text, len, path, json, err);

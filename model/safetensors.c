@@ -111,7 +111,7 @@ static tsr_status parse_shape(parser *p, tsr_st_tensor *t)
 static tsr_status parse_offsets(parser *p, tsr_st_tensor *t)
 {
     uint64_t ends[2];
-    int32_t n;
+    int32_t n = 0;
 
     TSR_TRY(parse_numbers(p, "data_offsets must be two non-negative whole numbers", ends, 2, &n));
     if (n != 2)

@@ -60,12 +60,16 @@ static tsr_status check_numbers(tsr_context *ctx, const tsr_model *m, const tsr_
 
 static tsr_status copy_text(tsr_context *ctx, char **dst, const char *text, const char *what)
 {
-    if (text && !tsr_utf8_valid(text, strlen(text)))
-        TSR_WARN(&ctx->log, "%s is no valid UTF-8; broken bytes are replaced", what);
     *dst = tsr_strdup(text ? text : "");
     if (!*dst)
         TSR_FAIL(&ctx->err, TSR_E_OOM, "no memory for %s", what);
     return TSR_OK;
+}
+
+static void check_text(tsr_context *ctx, const char *text, const char *what)
+{
+    if (text && !tsr_utf8_valid(text, strlen(text)))
+        TSR_WARN(&ctx->log, "%s is no valid UTF-8; broken bytes are replaced", what);
 }
 
 /* The second encoder's prompts are the first's where they are not given (or empty, as in
@@ -81,6 +85,10 @@ static tsr_status resolve_prompts(tsr_settings *s, tsr_context *ctx, const tsr_m
         TSR_FAIL(&ctx->err, TSR_E_USAGE,
                  "this model has one text encoder; --prompt-2 and --negative-prompt-2 are for "
                  "models with two");
+    check_text(ctx, d->prompt, "the prompt");
+    check_text(ctx, d->negative_prompt, "the negative prompt");
+    check_text(ctx, d->prompt_2, "the second prompt");
+    check_text(ctx, d->negative_prompt_2, "the second negative prompt");
     TSR_TRY(copy_text(ctx, &s->prompt[0], d->prompt, "the prompt"));
     TSR_TRY(copy_text(ctx, &s->negative[0], d->negative_prompt, "the negative prompt"));
     TSR_TRY(copy_text(ctx, &s->prompt[1], prompt_2, "the second prompt"));
@@ -231,9 +239,6 @@ static tsr_status resolve_scheduler(tsr_settings *s, tsr_context *ctx, const tsr
     TSR_TRY(tsr_sched_config_make(&s->sched_cfg, m->scheduler_json,
                                   "scheduler/scheduler_config.json", &opt, &ctx->log, &ctx->err));
     s->eta = d->eta;
-    if (d->eta > 0 && strcmp(tsr_sched_config_name(s->sched_cfg), "ddim") != 0)
-        TSR_WARN(&ctx->log, "--eta has no effect with the scheduler %s; it is for ddim",
-                 tsr_sched_config_name(s->sched_cfg));
     lcm = strcmp(tsr_sched_config_name(s->sched_cfg), "lcm") == 0;
     s->steps = d->steps ? d->steps : lcm ? LCM_STEPS : DEFAULT_STEPS;
     s->guidance = d->guidance > 0 ? d->guidance : lcm ? 1.0f : m->index.is_xl ? 5.0f : 7.5f;

@@ -5,6 +5,7 @@
  *
  * a, a' are the cumulative products at this timestep and n_train / n_steps before it, whatever the
  * spacing; before timestep 0 stands final_alpha. eps is the model's, also when x0 was clipped.
+ *
  * state: 0 x0, 1 scratch of the threshold. */
 #include "scheduler/scheduler_internal.h"
 

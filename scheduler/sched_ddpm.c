@@ -4,7 +4,9 @@
  *
  * alpha = a / a', beta = 1 - alpha, a' the cumulative product at the run's next timestep, 1 after
  * the last. The variance is (1 - a') / (1 - a) beta, or beta itself (fixed_large); fixed_small_log
- * goes through a logarithm and back. No noise at timestep 0. state: 0 x0, 1 scratch of the
+ * goes through a logarithm and back. No noise at timestep 0.
+ *
+ * state: 0 x0, 1 scratch of the
  * threshold. */
 #include "scheduler/scheduler_internal.h"
 

@@ -3,7 +3,9 @@
  * In rho = sigma / alpha the noise predictions are interpolated by Lagrange polynomials of log rho
  * and integrated exactly: x' = alpha' (x / alpha + sum_j c_j eps_j), c_j an antiderivative taken at
  * rho' less at rho. The first order is DDIM's. All in float32 with numpy's logarithm, like the
- * reference: these differences cancel. state: 0.. ring of solver_order predictions, then the
+ * reference: these differences cancel.
+ *
+ * state: 0.. ring of solver_order predictions, then the
  * threshold's scratch. */
 #include "scheduler/scheduler_internal.h"
 

@@ -10,7 +10,9 @@
  * predictions: older ones (multistep), or those made since the base (singlestep, which goes on
  * from the sample at the base; its calls go 1st, 2nd, 3rd order, 1st, ...). The midpoint form takes
  * half of c0 for c1. Coefficients are float32 in the reference's order: small steps cancel digits
- * there. state: 0.. ring of solver_order predictions, then the singlestep base sample, then the
+ * there.
+ *
+ * state: 0.. ring of solver_order predictions, then the singlestep base sample, then the
  * threshold's scratch. */
 #include "scheduler/scheduler_internal.h"
 

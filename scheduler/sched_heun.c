@@ -3,6 +3,7 @@
  * Two calls a step: an Euler step to sigma', then the same step again with the mean of the
  * derivatives at both ends; the last step, to sigma 0, is a single Euler step. So there are 2n - 1
  * calls, and all sigmas but the first and last stand twice in the table.
+ *
  * state: 0 the first derivative, 1 the sample at the step's start. */
 #include "scheduler/scheduler_internal.h"
 

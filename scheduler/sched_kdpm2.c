@@ -3,7 +3,9 @@
  * Two calls a step: an Euler step to the geometric mean of sigma and sigma', then the whole step
  * with the derivative found there; the last step, to sigma 0, is a single Euler step. `sigmas` has
  * every sigma but the first twice and a zero at the end; `between` has the middle sigmas in the
- * same places. state: 0 the sample at the step's start. */
+ * same places.
+ *
+ * state: 0 the sample at the step's start. */
 #include "scheduler/scheduler_internal.h"
 
 static float input_sigma(const tsr_sched *s, int32_t i)

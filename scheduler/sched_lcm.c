@@ -5,6 +5,7 @@
  *
  * The last call returns `denoised` and draws no noise. The timesteps are taken evenly from the
  * distillation's own schedule of original_inference_steps; spacing and offset play no part.
+ *
  * state: 0 x0, 1 scratch of the threshold. */
 #include "scheduler/scheduler_internal.h"
 

@@ -3,7 +3,9 @@
  * x' = x + sum_j c_j d_j over the last derivatives d = (x - x0) / sigma, where c_j is the integral
  * from sigma_i to sigma_{i+1} of the Lagrange polynomial that is 1 at d_j's sigma and 0 at the
  * others'. The reference integrates numerically to 1e-4; a cubic is integrated exactly by Gauss and
- * Legendre's two points. state: 0-3 ring of derivatives. */
+ * Legendre's two points.
+ *
+ * state: 0-3 ring of derivatives. */
 #include "scheduler/scheduler_internal.h"
 
 enum { MAX_ORDER = 4 };

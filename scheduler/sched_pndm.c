@@ -5,6 +5,7 @@
  * and the order grows to four. Without it the first three steps are Runge-Kutta, four calls each:
  * at a step's start, twice half a step on, and at its end; their first predictions are the
  * history.
+ *
  * state: 0-3 ring of predictions, 4 the sample at a step's start, 5 Runge-Kutta's running mean. */
 #include "scheduler/scheduler_internal.h"
 

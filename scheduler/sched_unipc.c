@@ -9,6 +9,7 @@
  * run at the next call when the prediction at the step's end is known, takes that in as r = 1 and
  * makes the same step again with one order more. So x is first corrected, then carried on.
  * Scalars are float32; the systems, at most 4x4, are solved in double.
+ *
  * state: 0.. ring of solver_order + 1 predictions, then the corrected sample at the step's start,
  * then the threshold's scratch. */
 #include "scheduler/scheduler_internal.h"

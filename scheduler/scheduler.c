@@ -103,7 +103,7 @@ static tsr_status rehearse(tsr_sched *s, tsr_err *err)
         tsr_sched_scale_input(s, i, &x, &in);
         out = 0.3f * in + 0.1f * sinf(3 * in + s->timesteps[i] / 200);
         tsr_sched_step(s, i, &out, &noise, &x);
-        if (!isfinite(x) || !isfinite(in))
+        if (!isfinite(x) || !isfinite(in) || !isfinite(s->timesteps[i]))
             bad = i;
     }
     return bad < 0 ? TSR_OK : refuse(s, bad, err);

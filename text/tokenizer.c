@@ -25,8 +25,8 @@ static void map_bytes(uint32_t symbol[256])
     }
 }
 
-/* Ids of the 256 byte symbols, inside and at the end of words. */
-static void find_byte_ids(tsr_tokenizer *tok, const tsr_log *log)
+/* Ids of the 256 byte symbols, inside and at the end of words. Returns how many there are. */
+static size_t find_byte_ids(tsr_tokenizer *tok, const tsr_log *log)
 {
     static const char *const suffix[2] = {"", "</w>"};
     uint32_t symbol[256], unknown = (uint32_t)tok->role[TSR_ROLE_UNK];
@@ -45,6 +45,27 @@ static void find_byte_ids(tsr_tokenizer *tok, const tsr_log *log)
     if (n_missing > 0)
         TSR_WARN(log, "the vocabulary lacks %d of 512 byte symbols; text with them becomes %s",
                  (int)n_missing, tsr_tokenizer_token(tok, tok->role[TSR_ROLE_UNK], NULL));
+    return (size_t)(512 - n_missing);
+}
+
+/* A token is a byte symbol, an added one, or the product of a merge. A list of merges that was cut
+ * short gives other ids without any error, so the tokens that nothing makes are counted. */
+static tsr_status check_reach(const tsr_tokenizer *tok, size_t n_symbols, const tsr_log *log,
+                              tsr_err *err)
+{
+    size_t all = tok->vocab.n_tokens, made = n_symbols + tok->n_added + tok->merges.n;
+
+    if (all <= made)
+        return TSR_OK;
+    if (tok->merges.n == 0)
+        TSR_FAIL(err, TSR_E_MODEL,
+                 "the list of merges is empty, but %zu tokens of the vocabulary need one",
+                 all - made);
+    TSR_WARN(log,
+             "no merge makes %zu of the vocabulary's %zu tokens: the merges are cut short, or of "
+             "another vocabulary",
+             all - made, all);
+    return TSR_OK;
 }
 
 /* Makes `spec` a token that is looked for, over one with the same text. */
@@ -84,7 +105,7 @@ static void sort_added(tsr_specials *s)
 static tsr_status place_role(tsr_tokenizer *tok, tsr_token_role role, const tsr_added_spec *given,
                              size_t n_numbered, tsr_err *err)
 {
-    static char clip_bos[] = "<|startoftext|>", clip_eos[] = "<|endoftext|>";
+    char clip_bos[] = "<|startoftext|>", clip_eos[] = "<|endoftext|>";
     tsr_added_spec spec = *given;
     uint32_t id;
 
@@ -132,12 +153,13 @@ tsr_status tsr_tokenizer_load_from(tsr_tokenizer **out, const tsr_folder *dir, c
     TSR_TRY_GOTO(tsr_specials_read_dir(&specials, dir, err));
     TSR_TRY_GOTO(tsr_tokenizer_read_files(tok, &specials, dir, err));
     st = place_specials(tok, &specials, err);
+    if (st == TSR_OK)
+        st = check_reach(tok, find_byte_ids(tok, log), log, err);
     if (st != TSR_OK) {
         st = tsr_err_prefix(err, st, "%s%s%s", dir->path, dir->sub ? "/" : "",
                             dir->sub ? dir->sub : "");
         goto done;
     }
-    find_byte_ids(tok, log);
     tsr_vocab_finish(&tok->vocab);
     *out = tok;
     tok = NULL;

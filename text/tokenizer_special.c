@@ -150,7 +150,7 @@ static tsr_status append_token(tsr_specials *s, const reader *r, tsr_json_event 
 static tsr_status read_list(tsr_specials *s, const reader *r)
 {
     tsr_json_event e = tsr_json_next(r->json);
-    tsr_added_spec *t;
+    tsr_added_spec *t = NULL;
 
     if (e != TSR_JSON_ARRAY)
         return e == TSR_JSON_NULL ? TSR_OK : broken(r, "the added tokens are not an array");
@@ -163,7 +163,7 @@ static tsr_status read_list(tsr_specials *s, const reader *r)
 static tsr_status read_decoder(tsr_specials *s, const reader *r)
 {
     tsr_json_event e = tsr_json_next(r->json);
-    tsr_added_spec *t;
+    tsr_added_spec *t = NULL;
 
     if (e != TSR_JSON_OBJECT)
         return broken(r, "added_tokens_decoder is not an object");
@@ -221,7 +221,7 @@ static tsr_status read_config(tsr_specials *s, const reader *r)
 static tsr_status read_added_ids(tsr_specials *s, const reader *r)
 {
     tsr_json_event e;
-    tsr_added_spec *t;
+    tsr_added_spec *t = NULL;
     uint64_t id;
 
     while ((e = tsr_json_next(r->json)) == TSR_JSON_KEY) {

@@ -65,27 +65,24 @@ static size_t gemm_packed_offset(const tsr_cpu_table *t, const tsr_op *op, const
 }
 
 /* Writes n columns of one panel, [k][TILE_N] from `dst` on, from n rows of K floats in file order
- * (c, r, s); with `fill` the columns up to VEC_N become zero. */
+ * (c, r, s); with `fill` the columns up to VEC_N become zero. A few channels with all their taps at
+ * a time: what is read stays in the first cache until its last tap. */
 static void pack_columns(const pack_shape *s, tsr_dtype d, const float *rows, int32_t n, bool fill,
                          void *dst)
 {
-    enum { STEP = 16 }; /* k at once: long enough that no load waits for the stores before it */
+    enum { STEP = 16 }; /* channels: enough that no load waits for the stores just before it */
     float block[STEP * VEC_N] = {0};
-    size_t ch = 0, tap = 0;
+    size_t taps = (size_t)s->taps, c = (size_t)s->c;
 
-    for (size_t k0 = 0; k0 < s->k; k0 += STEP) {
-        size_t nk = tsr_min_size(STEP, s->k - k0);
+    for (size_t i = 0; i < (c + STEP - 1) / STEP * taps; i++) {
+        size_t c0 = i / taps * STEP, tap = i % taps, n_c = tsr_min_size(STEP, c - c0);
 
-        for (size_t i = 0; i < nk; i++) {
-            const float *from = rows + ch * (size_t)s->taps + tap;
-
+        for (size_t ch = 0; ch < n_c; ch++)
             for (size_t j = 0; j < (size_t)n; j++)
-                block[i * VEC_N + j] = from[j * s->k];
-            ch = ch + 1 < (size_t)s->c ? ch + 1 : 0;
-            tap += ch == 0;
-        }
-        for (size_t i = 0; i < nk; i++)
-            vec_store_as(d, dst, (k0 + i) * TILE_N, vec_load(block + i * VEC_N), fill ? VEC_N : n);
+                block[ch * VEC_N + j] = rows[j * s->k + (c0 + ch) * taps + tap];
+        for (size_t ch = 0; ch < n_c; ch++)
+            vec_store_as(d, dst, (tap * c + c0 + ch) * TILE_N, vec_load(block + ch * VEC_N),
+                         fill ? VEC_N : n);
     }
 }
 

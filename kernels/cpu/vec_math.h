@@ -15,12 +15,12 @@
 
 #include "kernels/tape.h"
 
-static inline vec vec_exp(vec x)
+static inline vec vec_exp_below(vec x) /* x <= 88.3, or NaN */
 {
-    /* ln 2 in two parts: n * LN2_HI is exact for |n| < 2^11 */
+    /* ln 2 in two parts: n * ln2_hi is exact for |n| < 2^8 */
     const vec log2e = vec_set(1.44269504f), ln2_hi = vec_set(-0x1.62e4p-1f),
-              ln2_lo = vec_set(-0x1.7f7d1cp-20f), lo = vec_set(-87.3f), hi = vec_set(88.3f);
-    vec in = vec_min(hi, vec_max(lo, x));
+              ln2_lo = vec_set(-0x1.7f7d1cp-20f), lo = vec_set(-87.3f);
+    vec in = vec_max(lo, x);
     vec n = vec_round(vec_mul(in, log2e));
     vec r = vec_fma(n, ln2_lo, vec_fma(n, ln2_hi, in));
     vec q = vec_set(0.0013813095f);
@@ -30,9 +30,14 @@ static inline vec vec_exp(vec x)
     q = vec_fma(q, r, vec_set(0.16666515f));
     q = vec_fma(q, r, vec_set(0.49999993f));
     q = vec_fma(vec_mul(r, r), q, vec_add(r, vec_set(1.0f)));
-    q = vec_mul(q, vec_pow2(n));
-    q = vec_if_less(x, lo, vec_zero(), q);
-    return vec_if_less(hi, x, vec_set(__builtin_inff()), q);
+    return vec_if_less(x, lo, vec_zero(), vec_mul(q, vec_pow2(n)));
+}
+
+static inline vec vec_exp(vec x)
+{
+    const vec hi = vec_set(88.3f);
+
+    return vec_if_less(hi, x, vec_set(__builtin_inff()), vec_exp_below(vec_min(hi, x)));
 }
 
 static inline vec vec_silu(vec x)
@@ -67,7 +72,7 @@ static inline vec vec_gelu(vec x)
     b = vec_fma(b, a, vec_set(-0.316726764f));
     b = vec_fma(b, a, vec_set(-0.798649319f));
     b = vec_fma(b, a, vec_set(-0.692984039f));
-    tail = vec_if_less(vec_set(6.4f), a, vec_zero(), vec_exp(b));
+    tail = vec_if_less(vec_set(6.4f), a, vec_zero(), vec_exp_below(b));
     tail = vec_if_less(x, vec_zero(), tail, vec_sub(one, tail));
     return vec_mul(x, vec_if_less(a, vec_set(1.25f), p, tail));
 }

@@ -381,6 +381,71 @@ static void gen__interrupted__keeps_what_is_finished(void)
     CHECK(same_pixels("i/0.png", "again.png"));
 }
 
+/* Hanging up ends a run as an interrupt does, but not one that was told to ignore it (nohup). */
+static void gen__hung_up__ends_clean_unless_told_to_ignore_it(void)
+{
+    char *argv[] = {(char *)"gen",
+                    (char *)"--prompt",
+                    (char *)"x",
+                    (char *)"--model",
+                    (char *)model,
+                    (char *)"--steps=2",
+                    (char *)"--num",
+                    (char *)"100000",
+                    (char *)"--out=h/{index}.png",
+                    (char *)"--seed=0",
+                    NULL};
+
+    for (int ignored = 0; ignored < 2; ignored++) {
+        const char *first = ignored ? "n/0.png" : "h/0.png";
+        pid_t pid;
+
+        if (ignored) {
+            argv[7] = (char *)"8";
+            argv[8] = (char *)"--out=n/{index}.png";
+        }
+        signal(SIGHUP, ignored ? SIG_IGN : SIG_DFL);
+        pid = start(argv);
+        for (int i = 0; i < 1000 && !exists(first); i++)
+            usleep(20000);
+        kill(pid, SIGHUP);
+        finish(pid);
+        CHECK_MSG(result.code == (ignored ? 0 : 130), "%d, %s", result.code, result.err);
+    }
+    signal(SIGHUP, SIG_DFL);
+    CHECK(exists("n/7.png"));
+}
+
+static void gen__outputs_of_one_name__are_refused(void)
+{
+    static const char *const rows[][2] = {{"--report=s-1.png", "--quiet"},
+                                          {"--save-latents=s-0.png", "--quiet"},
+                                          {"--report=s.x", "--save-latents=s.x"}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        gen("--prompt", "x", "--model", "MODEL", "--steps=1", "--num=2", "--out=s.png", rows[i][0],
+            rows[i][1], NULL);
+        CHECK_MSG(result.code == 2 && strstr(result.err, "the same file"), "row %zu: %d, %s", i,
+                  result.code, result.err);
+        CHECK(!exists("s-0.png"));
+    }
+}
+
+/* What is of no use is said once. */
+static void gen__warnings__come_once(void)
+{
+    const char *eta;
+
+    gen("--prompt", "x\xff", "--model", "MODEL", "--steps=1", "--seed=1", "--scheduler=euler",
+        "--eta=0.5", "--out=w.png", NULL);
+    eta = strstr(result.err, "eta");
+    CHECK_MSG(result.code == 0 && eta && !strstr(eta + 3, " eta ") && !strstr(eta + 3, "--eta"),
+              "%s", result.err);
+    CHECK_MSG(strstr(result.err, "the prompt is no valid UTF-8") &&
+                  !strstr(result.err, "the second prompt"),
+              "%s", result.err);
+}
+
 static void make_model(void)
 {
     static const micro_options options;
@@ -410,5 +475,8 @@ int main(void)
     RUN(gen__too_small_a_budget__is_exit_3_with_the_minimum);
     RUN(gen__models_that_are_not_there_or_broken__have_their_exit_codes);
     RUN(gen__interrupted__keeps_what_is_finished);
+    RUN(gen__hung_up__ends_clean_unless_told_to_ignore_it);
+    RUN(gen__outputs_of_one_name__are_refused);
+    RUN(gen__warnings__come_once);
     return test_end();
 }

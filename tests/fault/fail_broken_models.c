@@ -83,6 +83,7 @@ static const broken cases[] = {
      "AutoencoderTiny"},
     {"scheduler/scheduler_config.json", REMOVE, NULL, NULL, "scheduler_config.json", "missing"},
     {"tokenizer/vocab.json", REMOVE, NULL, NULL, "vocab.json", ""},
+    {"tokenizer/merges.txt", WRITE, NULL, "#version: 0.2\n", "tokenizer", "merges is empty"},
 };
 
 /* ------------------------------------------------------------------ copies */
@@ -228,6 +229,37 @@ static void broken_models__bad_shard_index__refused_and_explained(void)
     tsr_context_free(ctx);
 }
 
+/* A loop of links stands for whatever is there and cannot be opened, also where root may read all:
+ * it is neither missing nor, where the file is an optional one, left out. */
+static void broken_models__files_that_cannot_be_opened__are_not_missing(void)
+{
+    static const char *const files[] = {"model_index.json",
+                                        "unet/config.json",
+                                        "scheduler/scheduler_config.json",
+                                        "tokenizer/tokenizer_config.json",
+                                        "tokenizer/vocab.json",
+                                        VAE};
+    tsr_context *ctx = make_context();
+
+    REQUIRE(ctx != NULL);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const char *dir = test_temp_dir();
+        tsr_model *model = NULL;
+        char path[4096];
+        tsr_status st;
+
+        link_tree(GOOD, dir);
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        CHECK(unlink(path) == 0 && symlink(path, path) == 0);
+        st = tsr_model_open(ctx, dir, &model);
+        CHECK_MSG(st == TSR_E_IO && strstr(tsr_context_error(ctx), "cannot open") &&
+                      strstr(tsr_context_error(ctx), files[i]),
+                  "%s: status %d, %s", files[i], (int)st, tsr_context_error(ctx));
+        tsr_model_free(model);
+    }
+    tsr_context_free(ctx);
+}
+
 /* The copy by links is a good model: what is refused above is refused for its one change. */
 static void broken_models__unbroken_copy__opens(void)
 {
@@ -252,5 +284,6 @@ int main(void)
     RUN(broken_models__unbroken_copy__opens);
     RUN(broken_models__each__refused_and_explained);
     RUN(broken_models__bad_shard_index__refused_and_explained);
+    RUN(broken_models__files_that_cannot_be_opened__are_not_missing);
     return test_end();
 }

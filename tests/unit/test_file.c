@@ -174,6 +174,7 @@ static void path__kinds_and_joins__are_right(void)
     CHECK(tsr_path_is_file(path) && !tsr_path_is_dir(path));
     CHECK(tsr_path_is_dir("/") && !tsr_path_is_file("/"));
     CHECK(!tsr_path_is_file("/missing") && !tsr_path_is_dir("/missing"));
+    CHECK(tsr_path_is_absent("/missing") && !tsr_path_is_absent("/") && !tsr_path_is_absent(path));
     CHECK(joined && strcmp(joined, "a/b/c") == 0);
     tsr_free(joined);
     joined = tsr_path_join("a/", "c");

@@ -23,7 +23,7 @@ static const char config_json[] =
     "true},\n \"eos_token\": \"<|endoftext|>\", \"unk_token\": \"<|endoftext|>\",\n"
     " \"pad_token\": null, \"chat_template\": {\"deep\": [[1, 2], {\"x\": null}]}}\n";
 
-enum { MAX_IDS = 32 };
+enum { MAX_IDS = 32, MAX_LINE = 512 };
 
 static const char *micro_dir(const char *vocab, const char *merges, const char *config)
 {
@@ -143,6 +143,27 @@ static void files__absent_byte_symbols__become_unknown_tokens(void)
     check_ids(tok, "x", "13");
     check_ids(tok, "axb", "0 13 4");
     check_ids(tok, "\xc3\xa9", "13 13"); /* two bytes; the symbol U+00E9 stands for byte E9 */
+    tsr_tokenizer_free(tok);
+}
+
+static void keep_line(void *user, tsr_log_level level, const char *line)
+{
+    CHECK(level == TSR_LOG_WARNING);
+    snprintf(user, MAX_LINE, "%s", line);
+}
+
+static void files__merges_cut_short__are_a_warning(void)
+{
+    char line[MAX_LINE] = "";
+    tsr_log log = {keep_line, line};
+    tsr_tokenizer *tok = NULL;
+    tsr_err err = {0};
+
+    CHECK(tsr_tokenizer_load(&tok, micro_dir(vocab_json, merges_txt, NULL), &log, &err) == TSR_OK);
+    CHECK_MSG(!strstr(line, "cut short"), "%s", line);
+    tsr_tokenizer_free(tok);
+    CHECK(tsr_tokenizer_load(&tok, micro_dir(vocab_json, "a b\n", NULL), &log, &err) == TSR_OK);
+    CHECK_MSG(strstr(line, "no merge makes 2 of the vocabulary's 14 tokens"), "%s", line);
     tsr_tokenizer_free(tok);
 }
 
@@ -318,6 +339,7 @@ static const broken_case broken[] = {
     {"vocab.json", "{\"\xff\": 0}", "not valid JSON"},
     {"vocab.json", "{\"<|startoftext|>\": 0}", "cannot merge"},
     {"merges.txt", NULL, "neither"},
+    {"merges.txt", "", "merges is empty, but 3 tokens"},
     {"merges.txt", "a\n", "merges.txt line 1: not two tokens"},
     {"merges.txt", "#version: 0.2\na b\na b c\n", "line 3: not two tokens"},
     {"merges.txt", "a b\n#version: 0.2\n", "line 2"},
@@ -482,6 +504,7 @@ int main(void)
     RUN(files__merges_with_carriage_returns_and_no_version__are_read);
     RUN(files__tokenizer_json_alone__is_read);
     RUN(files__absent_byte_symbols__become_unknown_tokens);
+    RUN(files__merges_cut_short__are_a_warning);
     RUN(files__more_than_65536_merges__keep_their_order);
     RUN(files__max_length__is_taken_when_sane);
     RUN(files__special_tokens__follow_the_configs);

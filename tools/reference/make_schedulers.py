@@ -6,7 +6,8 @@
 
 Same layout, loop and model function as the reference's golden/schedulers (see its README), on latents of eight elements:
 other betas and training lengths, odd step counts, sigma tables, final sigmas, solver orders and types, thresholding,
-sample prediction, zero terminal SNR. Configs are drawn at random from SEED. diffusers runs as it is but for one thing:
+sample prediction, zero terminal SNR. PICKED has a case for every formula of its own; more configs are drawn at random
+from SEED. diffusers runs as it is but for one thing:
 torch takes square roots from MKL, whose last bit depends on the processor (one in five is off); here they are rounded
 correctly, so that the tables are the same wherever this is run, and sigmas and timesteps can be compared exactly.
 """
@@ -24,10 +25,28 @@ import torch
 from diffusers.utils import torch_utils
 
 OUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "golden"
-SEED, CASES_A_CLASS, SHAPE = 20, 6, (1, 2, 2, 2)
+SEED, CASES_A_CLASS, SHAPE = 20, 4, (1, 2, 2, 2)
 CLASSES = ["DDIMScheduler", "DDPMScheduler", "PNDMScheduler", "LMSDiscreteScheduler", "EulerDiscreteScheduler",
            "EulerAncestralDiscreteScheduler", "HeunDiscreteScheduler", "KDPM2DiscreteScheduler", "DPMSolverSinglestepScheduler",
            "DPMSolverMultistepScheduler", "UniPCMultistepScheduler", "DEISMultistepScheduler", "LCMScheduler"]
+MIN = dict(final_sigmas_type="sigma_min")
+MULTI, SINGLE, UNIPC = "DPMSolverMultistepScheduler", "DPMSolverSinglestepScheduler", "UniPCMultistepScheduler"
+PICKED = [
+    ("DDPMScheduler", dict(beta_schedule="laplace", clip_sample=False), 7),
+    ("DDPMScheduler", dict(beta_schedule="sigmoid", variance_type="fixed_large"), 5),
+    ("HeunDiscreteScheduler", dict(beta_schedule="exp", clip_sample=True, use_karras_sigmas=True), 6),
+    ("EulerDiscreteScheduler", dict(interpolation_type="log_linear"), 6),
+    ("EulerDiscreteScheduler", dict(timestep_type="continuous", prediction_type="v_prediction", rescale_betas_zero_snr=True), 6),
+    *[(MULTI, dict(MIN, algorithm_type=a, solver_type=t, solver_order=o), 6)
+      for a in ("dpmsolver", "sde-dpmsolver", "sde-dpmsolver++") for t in ("midpoint", "heun") for o in (2, 3) if (a, o) != ("sde-dpmsolver", 3)],
+    *[(SINGLE, dict(MIN, algorithm_type=a, solver_type=t, solver_order=3), 9)
+      for a in ("dpmsolver", "sde-dpmsolver++", "dpmsolver++") for t in ("midpoint", "heun")],
+    *[(UNIPC, dict(MIN, predict_x0=False, solver_type=t, solver_order=o, prediction_type=p), 6)
+      for t, o, p in (("bh1", 2, "epsilon"), ("bh2", 3, "v_prediction"), ("bh2", 4, "sample"))],
+    (UNIPC, dict(MIN, solver_order=4, use_karras_sigmas=True), 8),
+    ("DEISMultistepScheduler", dict(solver_order=3, lower_order_final=False), 6),
+    (MULTI, dict(use_lu_lambdas=True, rescale_betas_zero_snr=True, lambda_min_clipped=-1.0), 6),
+]
 
 
 def exact_root(t):
@@ -120,18 +139,22 @@ def main():
     drawn = feed_noise(noise)
     r = random.Random(SEED)
     cases, tensors = {}, {"start": start.reshape(1, -1), "noise": noise.reshape(len(noise), -1)}
+
+    def add(cls, config, steps, eta):
+        case, out = run(cls, config, steps, eta, start, drawn)
+        name = f"{cls}.{len(cases)}.{steps}"
+        cases[name] = case
+        tensors.update({f"{name}.{k}": v for k, v in out.items()})
+
+    for cls, config, steps in PICKED:
+        add(cls, dict(dict(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"), **config), steps, 0.0)
     for cls in CLASSES:
-        made = 0
-        while made < CASES_A_CLASS:
-            config, steps = draw_config(r, cls), r.choice([2, 3, 5, 7, 9, 11, 15, 16, 17, 23])
+        most = len(cases) + CASES_A_CLASS
+        while len(cases) < most:
             try:
-                case, out = run(cls, config, steps, r.choice([0.0, 0.5]), start, drawn)
+                add(cls, draw_config(r, cls), r.choice([2, 3, 5, 7, 9, 11, 15, 16, 17, 23]), r.choice([0.0, 0.5]))
             except Exception:  # what diffusers refuses, or cannot do
                 continue
-            made += 1
-            name = f"{cls}.{made}.{steps}"
-            cases[name] = case
-            tensors.update({f"{name}.{k}": v for k, v in out.items()})
     header, data = {}, b""
     for name, t in tensors.items():
         raw = t.contiguous().numpy().astype("<f4").tobytes()

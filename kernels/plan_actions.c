@@ -101,7 +101,7 @@ static tsr_action new_action(tsr_lower *l, tsr_chain *c, int32_t i)
     tsr_action a = {.op = i, .window = {0, l->t->values[op->out].n, need.begin, need.end, 0, 0}};
 
     for (int32_t k = 0; k < 4; k++)
-        a.in[k] = tsr_lower_read(l, c, i, k);
+        a.in[k] = tsr_lower_read(l, i, k);
     return a;
 }
 
@@ -137,7 +137,7 @@ static void lower_stats(tsr_lower *l, tsr_chain *c, int32_t i, tsr_rows r)
         .op = i, .stats_only = true, .window = {0, l->t->values[op->out].n, r.begin, r.end, 0, 0}};
 
     for (int32_t k = 0; k < 2; k++)
-        a.in[k] = tsr_lower_read(l, c, i, k);
+        a.in[k] = tsr_lower_read(l, i, k);
     a.stats = stats_item(l, i);
     a.work = work_item(l, c, op, &a.window);
     tsr_lower_action(l, &a);
@@ -189,13 +189,13 @@ static tsr_operand load_keys(tsr_lower *l, tsr_val v, tsr_rows tokens, int32_t t
 }
 
 /* Keys and values may be one value or two; only one of them may be in strips. */
-static void read_keys(tsr_lower *l, tsr_chain *c, tsr_action *a, int32_t turn, int32_t issue)
+static void read_keys(tsr_lower *l, tsr_action *a, int32_t turn, int32_t issue)
 {
     const tsr_op *op = &l->t->ops[a->op];
 
     for (int32_t k = 1; k <= 2; k++) {
         if (l->values[op->in[k]].mode != TSR_MODE_STRIP)
-            a->in[k] = tsr_lower_read(l, c, a->op, k);
+            a->in[k] = tsr_lower_read(l, a->op, k);
         else if (k == 2 && op->in[2] == op->in[1])
             a->in[2] = a->in[1];
         else
@@ -218,8 +218,8 @@ static void lower_attention(tsr_lower *l, tsr_chain *c, int32_t i)
                         .kv0 = kv0,
                         .kv1 = tsr_min_i32(n_keys - kv0, block) + kv0};
 
-        a.in[0] = tsr_lower_read(l, c, i, 0);
-        read_keys(l, c, &a, turn, before);
+        a.in[0] = tsr_lower_read(l, i, 0);
+        read_keys(l, &a, turn, before);
         if (!carry)
             carry = tsr_lower_item(l, l->b->carry_bytes(l->b, l->t, op, &a.window), TSR_ITEM_WORK);
         tsr_lower_touch(l, carry);

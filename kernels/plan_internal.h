@@ -102,7 +102,7 @@ void tsr_lower_action(tsr_lower *l, const tsr_action *a);
 /* plan_values.c */
 void tsr_lower_values(tsr_lower *l); /* modes and inputs */
 void tsr_lower_begin_loop(tsr_lower *l);
-tsr_operand tsr_lower_read(tsr_lower *l, const tsr_chain *c, int32_t op, int32_t k);
+tsr_operand tsr_lower_read(tsr_lower *l, int32_t op, int32_t k);
 tsr_operand tsr_lower_write(tsr_lower *l, const tsr_chain *c, int32_t op);
 void tsr_lower_written(tsr_lower *l, const tsr_chain *c, int32_t op); /* stores the strip */
 void tsr_lower_load_strips(tsr_lower *l, const tsr_chain *c);

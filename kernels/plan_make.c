@@ -178,21 +178,26 @@ static void drop_jobs(tsr_plan *p, int32_t *map)
 
 /* ------------------------------------------------------------------- the search */
 
-/* Lowers the candidate; with `place`, to its offsets. What was learned is noted. */
-static tsr_status make(search *s, attempt *a, bool place, tsr_plan *p)
+/* Lowers the candidate; what was learned is noted. */
+static tsr_status make(search *s, attempt *a, tsr_plan *p)
 {
     TSR_TRY(tsr_plan_lower(p, s->q, &a->knobs, s->err));
     p->candidate = a->number;
     a->bound = p->live_bytes;
     a->costs = (tsr_plan){.prologue = p->prologue, .loop = p->loop};
-    if (!place)
-        return TSR_OK;
-    if (tsr_plan_offsets(p->items, p->n_items, &p->layout, s->err) != TSR_OK) {
-        tsr_plan_free(p);
-        return s->err ? s->err->code : TSR_E_BUDGET;
-    }
-    a->peak = tsr_max_size(1, p->layout.peak_bytes);
     return TSR_OK;
+}
+
+/* Offsets of a plan; on failure its tables are freed. */
+static tsr_status place(search *s, attempt *a, tsr_plan *p)
+{
+    tsr_status st = tsr_plan_offsets(p->items, p->n_items, &p->layout, s->err);
+
+    if (st != TSR_OK)
+        tsr_plan_free(p);
+    else
+        a->peak = tsr_max_size(1, p->layout.peak_bytes);
+    return st;
 }
 
 /* Every candidate once, the smallest first: its offsets only where they may be a new minimum. */
@@ -203,15 +208,10 @@ static tsr_status survey(search *s, tsr_plan_sizes *sizes)
     for (int32_t i = s->n_tries - 1; i >= 0; i--) {
         attempt *a = &s->tries[i];
         tsr_plan p;
-        TSR_TRY(make(s, a, false, &p));
+        TSR_TRY(make(s, a, &p));
         if (a->bound < minimum || i == 0) {
-            tsr_status st = tsr_plan_offsets(p.items, p.n_items, &p.layout, s->err);
-            a->peak = tsr_max_size(1, p.layout.peak_bytes);
-            minimum = st == TSR_OK ? tsr_min_size(minimum, a->peak) : minimum;
-            if (st != TSR_OK) {
-                tsr_plan_free(&p);
-                return st;
-            }
+            TSR_TRY(place(s, a, &p));
+            minimum = tsr_min_size(minimum, a->peak);
         }
         tsr_plan_free(&p);
     }
@@ -226,7 +226,8 @@ static tsr_status know_peak(search *s, attempt *a)
 
     if (a->peak)
         return TSR_OK;
-    TSR_TRY(make(s, a, true, &p));
+    TSR_TRY(make(s, a, &p));
+    TSR_TRY(place(s, a, &p));
     tsr_plan_free(&p);
     return TSR_OK;
 }
@@ -327,7 +328,8 @@ tsr_status tsr_plan_make(tsr_plan *p, tsr_plan_sizes *sizes, const tsr_plan_ques
     s->q = q;
     s->err = err;
     TSR_TRY_GOTO(choose(s, sizes, &best));
-    TSR_TRY_GOTO(make(s, &s->tries[best], true, &made));
+    TSR_TRY_GOTO(make(s, &s->tries[best], &made));
+    TSR_TRY_GOTO(place(s, &s->tries[best], &made));
     TSR_TRY_GOTO(settle(s, &s->tries[best], budget ? budget - s->tries[best].peak : 0, &made));
     *p = made;
     made = (tsr_plan){0};

@@ -238,12 +238,11 @@ static int32_t dying_strip(const tsr_lower *l, const tsr_chain *c, int32_t i)
 
 /* ------------------------------------------------------------------- operands */
 
-tsr_operand tsr_lower_read(tsr_lower *l, const tsr_chain *c, int32_t op, int32_t k)
+tsr_operand tsr_lower_read(tsr_lower *l, int32_t op, int32_t k)
 {
     tsr_val v = l->t->ops[op].in[k];
     tsr_value_state *s = &l->values[v];
 
-    (void)c;
     if (!v)
         return (tsr_operand){0};
     if (s->mode == TSR_MODE_WHOLE)

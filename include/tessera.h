@@ -233,7 +233,8 @@ typedef struct tsr_run_desc {
     int32_t tile_rows; /* output rows that the decoder computes at once; 0: the planner's choice */
     const char *spill_dir; /* where activations go that do not fit; NULL: the cache directory */
     bool strict;           /* refuse rather than degrade */
-    bool plan_only;        /* tsr_run_next will not be called: reserve nothing */
+    bool plan_only; /* tsr_run_next will not be called: reserve nothing, and refuse nothing: what
+                     * does not fit is planned at its least, predicted above its budget */
     /* who listens */
     tsr_progress_fn progress;
     void *progress_user;
@@ -286,7 +287,8 @@ typedef struct tsr_run_info {
     const char *scheduler, *sigmas, *precision, *model_hash, *plan_hash;
     size_t budget_bytes, predicted_peak_bytes, measured_peak_bytes;
     size_t arena_bytes, arena_high_water_bytes;
-    size_t minimum_budget_bytes, fastest_budget_bytes;
+    size_t minimum_budget_bytes; /* of the picture that was asked for */
+    size_t fastest_budget_bytes;
     uint64_t bytes_streamed, bytes_spilled; /* weights read while running; activations, both ways */
     double seconds_total, steps_per_second;
     uint64_t allocations_while_running; /* 0, or a promise is broken */

@@ -98,6 +98,10 @@ tsr_status tsr_run_degrade(tsr_run *r)
     tsr_rung rung;
 
     TSR_TRY(search(r, least, high, &found));
+    if (found < least && r->plan_only) { /* the least of what was asked for */
+        TSR_TRY(record_at(r, (tsr_rung){s->asked_width, s->asked_height}));
+        return tsr_run_plan_memory(r);
+    }
     if (found < least) {
         r->ctx->err = refused;
         return TSR_E_BUDGET;
@@ -110,6 +114,24 @@ tsr_status tsr_run_degrade(tsr_run *r)
              s->width, s->height, s->asked_width, s->asked_height,
              tsr_bytes_text(minimum, need, sizeof need));
     return TSR_OK;
+}
+
+tsr_status tsr_run_say_largest(tsr_run *r)
+{
+    tsr_settings *s = &r->set;
+    tsr_err refused = r->ctx->err;
+    int32_t factor = r->model->vae_cfg.factor,
+            longer = tsr_max_i32(s->asked_width, s->asked_height);
+    int32_t found;
+    tsr_rung rung;
+
+    TSR_TRY(search(r, 1, tsr_div_up(longer, factor) - 1, &found));
+    rung = rung_at(s, factor, found);
+    r->ctx->err = refused;
+    if (found > 0)
+        TSR_FAIL(&r->ctx->err, TSR_E_BUDGET, "%s; the largest that fits is %dx%d", refused.msg,
+                 rung.width, rung.height);
+    return TSR_E_BUDGET;
 }
 
 /* Doubles the size while it fits, then searches between the last two. Planning a picture takes

@@ -27,7 +27,7 @@
 /* Code, libraries, stdio and the kernel's own pages of a process without an arena; see
  * docs/memory.md for how it is measured. */
 #define BASE_BYTES ((size_t)4 << 20)
-#define THREAD_BYTES ((size_t)64 << 10) /* touched stack of a worker */
+#define THREAD_BYTES ((size_t)24 << 10) /* touched stack of a worker */
 #define ROUND_BYTES ((size_t)64 << 10)
 
 enum { MAX_TRIES = 8 };
@@ -126,6 +126,15 @@ static size_t kept_peak(const tsr_run *r)
     return r->set.task == TSR_TASK_ENCODE ? tsr_max_size(peak, r->peak_before) : peak;
 }
 
+/* A very long prompt can take more while it is tokenized than the run itself: what making this run
+ * has taken already is part of its need. What the process took before is not held against it. */
+static size_t peak_so_far(const tsr_run *r)
+{
+    size_t peak = tsr_mem_peak();
+
+    return peak > r->peak_at_start ? tsr_align_up(peak, ROUND_BYTES) : 0;
+}
+
 tsr_status tsr_run_plan_least(tsr_run *r)
 {
     tsr_status st = tsr_nets_plan(&r->nets, r->ctx, &r->set, 1, false); /* tells the minimums */
@@ -134,7 +143,7 @@ tsr_status tsr_run_plan_least(tsr_run *r)
         return st;
     tsr_err_clear(&r->ctx->err);
     TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, 0, true));
-    r->minimum_budget = r->predicted_peak = fill_phases(r);
+    r->minimum_budget = r->predicted_peak = tsr_max_size(fill_phases(r), peak_so_far(r));
     r->keep_network = false;
     return TSR_OK;
 }
@@ -148,7 +157,7 @@ static tsr_status plan_within(tsr_run *r)
         size_t peak, over;
 
         TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, limit, false));
-        peak = fill_phases(r);
+        peak = tsr_max_size(fill_phases(r), peak_so_far(r));
         if (peak <= budget) {
             r->predicted_peak = peak;
             return TSR_OK;
@@ -182,7 +191,7 @@ tsr_status tsr_run_plan_memory(tsr_run *r)
     if (r->minimum_budget > r->set.budget_bytes && !r->plan_only)
         return refuse(r);
     TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, 0, false));
-    r->predicted_peak = fill_phases(r);
+    r->predicted_peak = tsr_max_size(fill_phases(r), peak_so_far(r));
     r->fastest_budget = kept_peak(r);
     if (r->predicted_peak > r->set.budget_bytes)
         TSR_TRY(r->minimum_budget > r->set.budget_bytes ? tsr_run_plan_least(r) : plan_within(r));
@@ -221,7 +230,8 @@ tsr_status tsr_run_check_budget(tsr_run *r)
 {
     char peak[32], budget[32];
 
-    if (!r->set.budget_given || r->measured_peak <= r->set.budget_bytes || TSR_SANITIZED)
+    if (!r->set.budget_given || r->measured_peak <= r->set.budget_bytes ||
+        r->measured_peak <= r->peak_at_start || TSR_SANITIZED)
         return TSR_OK;
     TSR_FAIL(&r->ctx->err, TSR_E_INTERNAL,
              "measured %s of memory, above the budget of %s: a bug, please report it",

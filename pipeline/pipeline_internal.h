@@ -143,7 +143,8 @@ struct tsr_run {
     bool text_done;
     /* memory: what was promised and what was measured */
     size_t base_bytes, predicted_peak, measured_peak, minimum_budget, fastest_budget;
-    size_t peak_before; /* of the process, when the run was made */
+    size_t peak_before;   /* of the process, when the run was made */
+    size_t peak_at_start; /* of the process, before this run */
     size_t arena_high_water;
     size_t kept_by_budget; /* what the asked size would have needed; 0: nothing was given up */
     bool keep_network;     /* the arena stays resident while the picture is encoded */
@@ -220,6 +221,9 @@ tsr_status tsr_run_check_budget(tsr_run *r); /* measured above the budget: TSR_E
 /* ladder.c */
 /* Nothing exact fits: takes the largest smaller size that does, and says so. */
 tsr_status tsr_run_degrade(tsr_run *r);
+/* The run was refused: adds to that sentence the largest size that fits. TSR_E_BUDGET; the run is
+ * of no more use. */
+tsr_status tsr_run_say_largest(tsr_run *r);
 /* The largest size of the same aspect that fits the budget; 0 when none does. Leaves the run as it
  * was. */
 tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height);

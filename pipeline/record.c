@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
-
 /* Names that A1111's readers know; the rest keep ours. */
 static const char *const a1111_names[][2] = {
     {"euler", "Euler"},       {"euler_a", "Euler a"},
@@ -188,21 +186,19 @@ static void write_parameters(tsr_run *r, int32_t picture)
     tsr_buf_printf(b, ", Version: Tessera %s", tsr_version());
 }
 
+/* Writes both once, as they are before anything ran, with room for numbers that grow. */
 tsr_status tsr_record_reserve(tsr_run *r)
 {
-    const tsr_settings *s = &r->set;
-    size_t text = strlen(r->model->path);
-    char *record, *parameters;
+    static const char room[] = "                                                                ";
+    tsr_buf *const both[] = {&r->record, &r->parameters};
 
-    for (int32_t e = 0; e < TSR_MAX_ENCODERS; e++)
-        text += strlen(s->prompt[e]) + strlen(s->negative[e]);
-    /* A byte becomes at most six in JSON; keys and numbers take less than 2 KiB. */
-    r->record.cap = 6 * text + 2048;
-    r->parameters.cap = text + 2048;
-    record = r->record.data = tsr_malloc(r->record.cap);
-    parameters = r->parameters.data = tsr_malloc(r->parameters.cap);
-    if (!record || !parameters)
-        TSR_FAIL(&r->ctx->err, TSR_E_OOM, "no memory for the picture's record");
+    tsr_record_write(r, r->set.n_pictures - 1);
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        for (int32_t k = 0; k < 8; k++)
+            tsr_buf_puts(both[i], room);
+        if (!tsr_buf_ok(both[i]))
+            TSR_FAIL(&r->ctx->err, TSR_E_OOM, "no memory for the picture's record");
+    }
     return TSR_OK;
 }
 

@@ -28,7 +28,7 @@ void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
         .measured_peak_bytes = r->measured_peak,
         .arena_bytes = r->state.bytes + tsr_nets_bytes(&r->nets),
         .arena_high_water_bytes = r->arena_high_water,
-        .minimum_budget_bytes = r->minimum_budget,
+        .minimum_budget_bytes = r->kept_by_budget ? r->kept_by_budget : r->minimum_budget,
         .fastest_budget_bytes = r->fastest_budget,
         .seconds_total = r->seconds_total,
         .steps_per_second = r->denoise_seconds > 0 ? r->denoise_calls / r->denoise_seconds : 0,

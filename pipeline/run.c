@@ -139,14 +139,18 @@ static void plan_from_headers(tsr_model *m, bool headers_only)
     m->unet.headers_only = m->vae.headers_only = headers_only;
 }
 
-/* What was given has a size: it cannot be made smaller. */
+/* What was given has a size: it cannot be made smaller. A plan takes the ladder as its run would,
+ * but is refused nothing. */
 static tsr_status plan_or_degrade(tsr_run *r)
 {
     tsr_status st = tsr_run_plan_memory(r);
+    bool small = r->minimum_budget > r->set.budget_bytes;
 
-    if (st == TSR_E_BUDGET && !r->set.strict && !r->given_latents && !r->image && !r->plan_only)
-        st = tsr_run_degrade(r);
-    return st;
+    if (!small || (st != TSR_OK && st != TSR_E_BUDGET) || r->given_latents || r->image)
+        return st;
+    if (r->set.strict)
+        return st == TSR_OK ? st : tsr_run_say_largest(r);
+    return tsr_run_degrade(r);
 }
 
 static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
@@ -164,10 +168,12 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     TSR_TRY(tsr_nets_record(&r->nets, ctx, r->model, &r->set,
                             r->sched ? tsr_sched_n_calls(r->sched) : 0));
     tsr_state_layout(&r->state, r->model, &r->set);
-    if (!d->plan_only) {
-        TSR_TRY(tsr_io_make(&r->io, &ctx->err));
+    /* A plan has the thread and the room for a hash, too: it needs what the run needs, to the byte.
+     */
+    TSR_TRY(tsr_io_make(&r->io, &ctx->err));
+    memset(r->model_hash_text, '0', 16);
+    if (!d->plan_only)
         TSR_TRY(hash_model(r));
-    }
     TSR_TRY(tsr_record_reserve(r));
     TSR_TRY(plan_or_degrade(r));
     hash_plan(r);
@@ -190,6 +196,7 @@ tsr_status tsr_run_make(tsr_context *ctx, tsr_model *model, const tsr_run_desc *
     r->progress = desc->progress;
     r->progress_user = desc->progress_user;
     r->plan_only = desc->plan_only;
+    r->peak_at_start = tsr_mem_peak();
     r->image = desc->task == TSR_TASK_ENCODE ? desc->image : NULL;
     r->peak_before = tsr_mem_peak();
     st = run_fill(r, desc);

@@ -6,8 +6,7 @@
  * the last. The variance is (1 - a') / (1 - a) beta, or beta itself (fixed_large); fixed_small_log
  * goes through a logarithm and back. No noise at timestep 0.
  *
- * state: 0 x0, 1 scratch of the
- * threshold. */
+ * state: 0 x0, 1 scratch of the threshold. */
 #include "scheduler/scheduler_internal.h"
 
 static float deviation(const tsr_sched *s, float a, float a_prev, float beta)

@@ -5,8 +5,7 @@
  * rho' less at rho. The first order is DDIM's. All in float32 with numpy's logarithm, like the
  * reference: these differences cancel.
  *
- * state: 0.. ring of solver_order predictions, then the
- * threshold's scratch. */
+ * state: 0.. ring of solver_order predictions, then the threshold's scratch. */
 #include "scheduler/scheduler_internal.h"
 
 /* Antiderivative in t of (log t - log c) / (log b - log c). */

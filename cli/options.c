@@ -21,6 +21,8 @@
 static const tsr_option_id exclusions[][2] = {
     {TSR_OPT_PROMPT, TSR_OPT_PROMPT_FILE},
     {TSR_OPT_QUIET, TSR_OPT_VERBOSE},
+    {TSR_OPT_SWEEP, TSR_OPT_BUDGET}, /* a sweep has its own */
+    {TSR_OPT_PLOT, TSR_OPT_BUDGET},
 };
 
 /* --------------------------------------------------------- one value */

@@ -129,8 +129,8 @@ tsr_status tsr_run_say_largest(tsr_run *r)
     rung = rung_at(s, factor, found);
     r->ctx->err = refused;
     if (found > 0)
-        TSR_FAIL(&r->ctx->err, TSR_E_BUDGET, "%s; the largest that fits is %dx%d", refused.msg,
-                 rung.width, rung.height);
+        TSR_FAIL(&r->ctx->err, TSR_E_BUDGET, "%s; the largest picture that fits is %dx%d",
+                 refused.msg, rung.width, rung.height);
     return TSR_E_BUDGET;
 }
 

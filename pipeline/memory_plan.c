@@ -175,12 +175,10 @@ static tsr_status refuse(tsr_run *r)
 {
     char need[32], have[32];
 
-    TSR_FAIL(
-        &r->ctx->err, TSR_E_BUDGET,
-        "a picture of %dx%d needs %s and the budget is %s; the smallest budget is %zu bytes (or "
-        "make the picture smaller)",
-        r->set.width, r->set.height, tsr_bytes_text(r->minimum_budget, need, sizeof need),
-        tsr_bytes_text(r->set.budget_bytes, have, sizeof have), r->minimum_budget);
+    TSR_FAIL(&r->ctx->err, TSR_E_BUDGET,
+             "a picture of %dx%d needs %s and the budget is %s; the smallest budget is %zu bytes",
+             r->set.width, r->set.height, tsr_bytes_text(r->minimum_budget, need, sizeof need),
+             tsr_bytes_text(r->set.budget_bytes, have, sizeof have), r->minimum_budget);
 }
 
 tsr_status tsr_run_plan_memory(tsr_run *r)

@@ -81,6 +81,7 @@ static void options__wrong_lines__are_usage_errors_that_name_it(void)
         {"--prompt|x|--offload|sequential", "is not one of auto none model block stream"},
         {"--prompt|x|--tile|0", "--tile \"0\" is not auto or a number from 1 to 16384"},
         {"--prompt|x|--prompt-file|f", "--prompt and --prompt-file exclude each other"},
+        {"plan|--sweep|--budget|1G", "--sweep and --budget exclude each other"},
         {"--prompt|x|--quiet|--verbose", "--quiet and --verbose exclude each other"},
         {"--steps|3", "what to draw is missing: --prompt"},
         {"--prompt|x|apple", "unexpected argument \"apple\""},
@@ -118,8 +119,6 @@ static void options__what_comes_later__is_refused_by_name(void)
         {"--prompt|x|--vae|v", "--vae is not there yet"},
         {"--prompt|x|--host-budget|1G", "--host-budget is not there yet"},
         {"--prompt|x|--precision|bf16", "--precision bf16 is not there yet"},
-        {"plan|--sweep", "--sweep is not there yet"},
-        {"plan|--plot|f.svg", "--plot is not there yet"},
         {"bench|--ops", "--ops is not there yet"},
         {"batch|f.jsonl", "gen batch is not there yet"},
     };

@@ -6,69 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "memory/budget.h"
 #include "tessera.h"
+#include "tests/support/apart.h"
 #include "tests/support/micro_model.h"
 #include "tests/support/test.h"
 
 #define EMBEDDED TSR_SOURCE_DIR "/assets/model"
-
-typedef struct figures {
-    tsr_status st;
-    char why[512];
-    tsr_run_info info;
-    size_t peak;
-    uint64_t rgb_hash;
-} figures;
-
-static void run_once(const char *dir, const tsr_run_desc *d, int32_t threads, figures *f)
-{
-    tsr_context *ctx = NULL;
-    tsr_model *model = NULL;
-    tsr_run *run = NULL;
-    tsr_picture pic;
-
-    f->st =
-        tsr_context_make(&ctx, &(tsr_context_desc){.n_threads = threads}, f->why, sizeof f->why);
-    if (f->st == TSR_OK)
-        f->st = tsr_model_open(ctx, dir, &model);
-    if (f->st == TSR_OK)
-        f->st = tsr_run_make(ctx, model, d, &run);
-    if (f->st == TSR_OK && !d->plan_only)
-        f->st = tsr_run_next(run, &pic);
-    if (f->st == TSR_OK) {
-        f->rgb_hash = 14695981039346656037u;
-        for (size_t i = 0; !d->plan_only && i < 3 * (size_t)pic.width * (size_t)pic.height; i++)
-            f->rgb_hash = (f->rgb_hash ^ pic.rgb[i]) * 1099511628211u;
-        tsr_run_get_info(run, &f->info);
-    } else if (ctx) {
-        strncpy(f->why, tsr_context_error(ctx), sizeof f->why - 1);
-    }
-    f->peak = tsr_mem_peak();
-}
-
-/* The same in a child, so that its peak is its own. */
-static bool run_apart(const char *dir, const tsr_run_desc *d, int32_t threads, figures *f)
-{
-    int ends[2], status;
-    pid_t child;
-    bool got;
-
-    memset(f, 0, sizeof *f);
-    if (pipe(ends) != 0 || (child = fork()) < 0)
-        return false;
-    if (child == 0) {
-        run_once(dir, d, threads, f);
-        _exit(write(ends[1], f, sizeof *f) == (ssize_t)sizeof *f ? 0 : 1);
-    }
-    close(ends[1]);
-    got = read(ends[0], f, sizeof *f) == (ssize_t)sizeof *f;
-    close(ends[0]);
-    return waitpid(child, &status, 0) == child && got;
-}
 
 static void check_model(const char *dir, const char *name, int32_t threads, tsr_precision precision)
 {
@@ -77,7 +23,7 @@ static void check_model(const char *dir, const char *name, int32_t threads, tsr_
                       .seed_given = true,
                       .plan_only = true,
                       .precision = precision};
-    figures plan, made, refused, least;
+    apart_figures plan, made, refused, least;
     size_t slack;
 
     REQUIRE(run_apart(dir, &d, threads, &plan));

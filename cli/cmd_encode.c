@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "cli/latents_file.h"
@@ -67,6 +68,20 @@ static tsr_status run_encoder(tsr_cli *c, const tsr_run_desc *desc)
     return st;
 }
 
+/* An output must not replace the picture, nor the other one. */
+static tsr_status check_distinct(tsr_cli *c)
+{
+    const char *latents = c->opt.save_latents, *report = c->opt.report;
+
+    if (!latents)
+        TSR_FAIL(&c->err, TSR_E_USAGE, "where to write is missing: --save-latents F");
+    if (strcmp(latents, c->opt.args[0]) == 0)
+        TSR_FAIL(&c->err, TSR_E_USAGE, "--save-latents names the picture itself, %s", latents);
+    if (report && (strcmp(report, latents) == 0 || strcmp(report, c->opt.args[0]) == 0))
+        TSR_FAIL(&c->err, TSR_E_USAGE, "--report names the same file as another, %s", report);
+    return TSR_OK;
+}
+
 tsr_status tsr_cli_encode(tsr_cli *c)
 {
     const tsr_options *o = &c->opt;
@@ -74,8 +89,7 @@ tsr_status tsr_cli_encode(tsr_cli *c)
     uint8_t *rgb; // [height,width,3]
     tsr_status st;
 
-    if (!o->save_latents)
-        TSR_FAIL(&c->err, TSR_E_USAGE, "where to write is missing: --save-latents F");
+    TSR_TRY(check_distinct(c));
     TSR_TRY(tsr_out_path_probe(o->save_latents, &c->err));
     if (o->report)
         TSR_TRY(tsr_out_path_probe(o->report, &c->err));

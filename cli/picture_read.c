@@ -32,8 +32,6 @@ static void *take(void *p, size_t bytes)
 #define STBI_MAX_DIMENSIONS TSR_PICTURE_MOST
 #define STBI_ONLY_PNG
 #define STBI_ONLY_JPEG
-#define STBI_ONLY_BMP
-#define STBI_ONLY_PNM
 #define STBI_NO_STDIO
 #define STBI_NO_LINEAR
 #define STBI_NO_HDR
@@ -108,7 +106,7 @@ static tsr_status decode(source *s, uint8_t **rgb, int32_t *width, int32_t *heig
     too_much = false;
     room = ROOM_AT_LEAST;
     if (!stbi_info_from_callbacks(&calls, s, &w, &h, NULL))
-        return refuse(s, "is no PNG, JPEG, BMP or PNM picture");
+        return refuse(s, "is no PNG or JPEG picture");
     if (w < TSR_PICTURE_LEAST || h < TSR_PICTURE_LEAST || w > TSR_PICTURE_MOST ||
         h > TSR_PICTURE_MOST)
         TSR_FAIL(s->err, TSR_E_MODEL, "%s: a picture of %dx%d; width and height are %d to %d",

@@ -7,15 +7,14 @@
 #include "cli/picture_read.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
 
-/* Bytes that the picture being decoded may still ask for, and whether it wanted more; only the
- * program's own thread is here. */
+/* Bytes that the picture being decoded may still ask for, and whether it wanted more, or got none;
+ * only the program's own thread is here. */
 static size_t room;
-static bool too_much;
+static bool too_much, no_memory;
 
 static void *take(void *p, size_t bytes)
 {
@@ -23,7 +22,9 @@ static void *take(void *p, size_t bytes)
     if (too_much)
         return NULL;
     room -= bytes;
-    return p ? tsr_realloc(p, bytes) : tsr_malloc(bytes);
+    p = p ? tsr_realloc(p, bytes) : tsr_malloc(bytes);
+    no_memory = no_memory || !p;
+    return p;
 }
 
 #define STBI_MALLOC(bytes) take(NULL, bytes)
@@ -90,7 +91,7 @@ static tsr_status refuse(source *s, const char *what)
     TSR_TRY(s->st);
     if (too_much)
         reason = "it unpacks to more than its size says";
-    else if (strcmp(reason, "outofmem") == 0)
+    else if (no_memory)
         TSR_FAIL(s->err, TSR_E_OOM, "out of memory for the picture %s", s->file.path);
     TSR_FAIL(s->err, TSR_E_MODEL, "%s %s (%s)", s->file.path, what, reason);
 }
@@ -103,7 +104,7 @@ static tsr_status decode(source *s, uint8_t **rgb, int32_t *width, int32_t *heig
 
     if (s->file.size > MOST_FILE_BYTES)
         TSR_FAIL(s->err, TSR_E_MODEL, "%s is larger than a picture may be (1 GiB)", s->file.path);
-    too_much = false;
+    too_much = no_memory = false;
     room = ROOM_AT_LEAST;
     if (!stbi_info_from_callbacks(&calls, s, &w, &h, NULL))
         return refuse(s, "is no PNG or JPEG picture");

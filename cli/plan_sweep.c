@@ -80,7 +80,8 @@ static tsr_status add_row(tsr_cli *c, const tsr_run_desc *desc, size_t budget, t
     snprintf(text, sizeof text, "plan  %s", tsr_bytes_text(budget, bytes, sizeof bytes));
     tsr_progress_line_put(&c->line, text);
     TSR_TRY(plan_at(c, desc, budget, &info, row));
-    s->n_rows += row->peak <= budget; /* else not even a smaller picture fits */
+    if (row->peak <= budget || budget >= s->minimum) /* else not even a smaller picture fits */
+        s->n_rows++;
     return TSR_OK;
 }
 

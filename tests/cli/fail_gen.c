@@ -1,6 +1,6 @@
 /* fail_gen.c -- gen in this process, with an allocation or a transfer that fails.
  *
- * Whatever fails, the answer is an exit code of its kind and a sentence, or the whole picture;
+ * Whatever fails, the answer is an exit code of its kind and a sentence, or the whole output;
  * under ASAN a leak is a failure too. The first failures are tried one by one, later ones in steps:
  * the library's own tests try them all. */
 #include <fcntl.h>
@@ -17,9 +17,23 @@
 enum { ONE_BY_ONE = 150, STEP = 23, MAX_FAILURES = 100000 };
 
 static const char *model;
-static char out[4096], report[4096], latents[4096];
+static char out[4096], report[4096], latents[4096], encoded[4096];
 
-/* Exit code of one small picture, with its output thrown away. */
+/* Exit code of gen with these arguments, with its messages thrown away. */
+static int run_gen(int argc, char **argv)
+{
+    int kept = dup(2), null = open("/dev/null", O_WRONLY), code;
+
+    fflush(stderr);
+    dup2(null, 2);
+    code = tsr_cli_main(argc, argv);
+    fflush(stderr);
+    dup2(kept, 2);
+    close(kept);
+    close(null);
+    return code;
+}
+
 static int make_picture(void)
 {
     char *argv[] = {(char *)"gen",
@@ -39,21 +53,45 @@ static int make_picture(void)
                     (char *)"--save-latents",
                     latents,
                     NULL};
-    int kept = dup(2), null = open("/dev/null", O_WRONLY), code;
 
-    fflush(stderr);
-    dup2(null, 2);
-    code = tsr_cli_main((int)(sizeof argv / sizeof *argv) - 1, argv);
-    fflush(stderr);
-    dup2(kept, 2);
-    close(kept);
-    close(null);
-    return code;
+    return run_gen((int)(sizeof argv / sizeof *argv) - 1, argv);
 }
 
-/* Runs with the nth failure of a kind for n = 1, 2, ...; `code` is the exit code that belongs to
- * it. */
-static void fail_each(void (*fail_at)(uint64_t), bool (*failed)(void), int code)
+static int encode_picture(void)
+{
+    static char *argv[] = {(char *)"gen",
+                           (char *)"encode",
+                           encoded,
+                           (char *)"--quiet",
+                           (char *)"--save-latents",
+                           out,
+                           (char *)"--model",
+                           NULL,
+                           NULL};
+
+    argv[7] = (char *)model;
+    return run_gen(8, argv);
+}
+
+static int decode_latents(void)
+{
+    static char *argv[] = {(char *)"gen",
+                           (char *)"decode",
+                           latents,
+                           (char *)"--quiet",
+                           (char *)"--out",
+                           out,
+                           (char *)"--model",
+                           NULL,
+                           NULL};
+
+    argv[7] = (char *)model;
+    return run_gen(8, argv);
+}
+
+/* Calls `run` with the nth failure of a kind for n = 1, 2, ...; `code` is the exit code that
+ * belongs to it. */
+static void fail_each(int (*run)(void), void (*fail_at)(uint64_t), bool (*failed)(void), int code)
 {
     int refused = 0;
 
@@ -61,7 +99,7 @@ static void fail_each(void (*fail_at)(uint64_t), bool (*failed)(void), int code)
         int got;
         unlink(out);
         fail_at(n);
-        got = make_picture();
+        got = run();
         if (!failed()) {
             CHECK_MSG(got == 0, "nothing failed, exit code %d", got);
             CHECK_MSG(n > 10 && refused > 5, "only %llu could fail", (unsigned long long)n);
@@ -76,12 +114,16 @@ static void fail_each(void (*fail_at)(uint64_t), bool (*failed)(void), int code)
 
 static void gen__an_allocation_fails__is_exit_3_or_a_whole_picture(void)
 {
-    fail_each(tsr_alloc_fail_at, tsr_alloc_failed, 3);
+    fail_each(make_picture, tsr_alloc_fail_at, tsr_alloc_failed, 3);
+    fail_each(encode_picture, tsr_alloc_fail_at, tsr_alloc_failed, 3);
+    fail_each(decode_latents, tsr_alloc_fail_at, tsr_alloc_failed, 3);
 }
 
 static void gen__a_transfer_fails__is_exit_5_or_a_whole_picture(void)
 {
-    fail_each(tsr_io_fail_at, tsr_io_failed, 5);
+    fail_each(make_picture, tsr_io_fail_at, tsr_io_failed, 5);
+    fail_each(encode_picture, tsr_io_fail_at, tsr_io_failed, 5);
+    fail_each(decode_latents, tsr_io_fail_at, tsr_io_failed, 5);
 }
 
 static void make_model(void)
@@ -95,6 +137,8 @@ static void make_model(void)
     snprintf(latents, sizeof latents, "%s/l.safetensors", dir);
     REQUIRE(model != NULL);
     CHECK(make_picture() == 0);
+    snprintf(encoded, sizeof encoded, "%s/e.png", dir);
+    CHECK(rename(out, encoded) == 0);
 }
 
 int main(void)

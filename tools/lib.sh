@@ -46,14 +46,14 @@ install_missing() {
         die "apt-get could not install $packages; see its message above"
 }
 
-# build PRESET [TARGET...]: configures once, builds what changed.
+# build PRESET [TARGET...]: configures once (or with TESSERA_CMAKE_ARGS when they are set), builds what changed.
 build() {
     preset=$1
     shift
     log=$ROOT/build/$preset.log
     mkdir -p "$ROOT/build"
-    [ -f "$ROOT/build/$preset/build.ninja" ] ||
-        (cd "$ROOT" && cmake --preset "$preset" >"$log" 2>&1) ||
+    { [ -f "$ROOT/build/$preset/build.ninja" ] && [ -z "${TESSERA_CMAKE_ARGS:-}" ]; } ||
+        (cd "$ROOT" && cmake --preset "$preset" ${TESSERA_CMAKE_ARGS:-} >"$log" 2>&1) ||
         { tail -n 20 "$log" >&2; die "configuring failed; the whole log is build/$preset.log"; }
     (cd "$ROOT" && cmake --build "build/$preset" ${1:+--target "$@"} >"$log" 2>&1) ||
         { grep -E -A4 'error|warning|FAILED' "$log" | head -n 40 >&2; die "the build failed; the whole log is build/$preset.log"; }

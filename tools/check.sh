@@ -78,7 +78,7 @@ for preset in release clang asan tsan; do
 done
 section "source" 1 source_check
 section "gcc" 6 run_tests release unit kernels memory fault model threads cli fuzz
-section "clang" 6 run_tests clang unit kernels memory fault model threads cli fuzz
+section "clang" 6 run_tests clang unit kernels memory model threads cli fuzz
 section "asan and ubsan" 8 run_tests asan unit kernels memory fault model cli fuzz
 section "tsan" 3 run_tests tsan threads
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"

@@ -144,7 +144,8 @@ def sd_cases():
     cases["small-rescale"] = case("EulerDiscreteScheduler", dict(timestep_spacing="trailing"), guidance_rescale=0.6, guidance_scale=9.0)
     cases["small-wide"] = case("EulerDiscreteScheduler", height=40, width=104)
     cases["small-v-zero-snr"] = case("DDIMScheduler", dict(clip_sample=False, prediction_type="v_prediction",
-                                                           rescale_betas_zero_snr=True, timestep_spacing="trailing"))
+                                                           rescale_betas_zero_snr=True, timestep_spacing="trailing"),
+                                     guidance_scale=2.0)
     # Late timesteps would divide the network's rounding errors by sqrt(1 - alpha), 0.03 at the last one, and the latents
     # are the guided prediction itself: a large scale would multiply them.
     cases["small-sample"] = case("DDIMScheduler", dict(clip_sample=False, prediction_type="sample", timestep_spacing="trailing"), steps=2, guidance_scale=2.0)

@@ -135,6 +135,12 @@ static size_t peak_so_far(const tsr_run *r)
     return peak > r->peak_at_start ? tsr_align_up(peak, ROUND_BYTES) : 0;
 }
 
+/* Peak of the run with its plans as they are; fills the phases. */
+static size_t plans_peak(tsr_run *r)
+{
+    return tsr_max_size(fill_phases(r), peak_so_far(r));
+}
+
 tsr_status tsr_run_plan_least(tsr_run *r)
 {
     tsr_status st = tsr_nets_plan(&r->nets, r->ctx, &r->set, 1, false); /* tells the minimums */
@@ -143,7 +149,7 @@ tsr_status tsr_run_plan_least(tsr_run *r)
         return st;
     tsr_err_clear(&r->ctx->err);
     TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, 0, true));
-    r->minimum_budget = r->predicted_peak = tsr_max_size(fill_phases(r), peak_so_far(r));
+    r->minimum_budget = r->predicted_peak = plans_peak(r);
     r->keep_network = false;
     return TSR_OK;
 }
@@ -157,7 +163,7 @@ static tsr_status plan_within(tsr_run *r)
         size_t peak, over;
 
         TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, limit, false));
-        peak = tsr_max_size(fill_phases(r), peak_so_far(r));
+        peak = plans_peak(r);
         if (peak <= budget) {
             r->predicted_peak = peak;
             return TSR_OK;
@@ -189,7 +195,7 @@ tsr_status tsr_run_plan_memory(tsr_run *r)
     if (r->minimum_budget > r->set.budget_bytes && !r->plan_only)
         return refuse(r);
     TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, 0, false));
-    r->predicted_peak = tsr_max_size(fill_phases(r), peak_so_far(r));
+    r->predicted_peak = plans_peak(r);
     r->fastest_budget = kept_peak(r);
     if (r->predicted_peak > r->set.budget_bytes)
         TSR_TRY(r->minimum_budget > r->set.budget_bytes ? tsr_run_plan_least(r) : plan_within(r));

@@ -153,7 +153,7 @@ void tsr_nets_free(tsr_nets *n)
 
 /* The largest of one figure over all programs. */
 typedef struct tsr_most {
-    size_t bytes, minimum, fastest, spill;
+    size_t bytes, minimum, spill;
 } tsr_most;
 
 static void take_most(tsr_program *p, void *arg)
@@ -162,7 +162,6 @@ static void take_most(tsr_program *p, void *arg)
 
     most->bytes = tsr_max_size(most->bytes, tsr_program_bytes(p));
     most->minimum = tsr_max_size(most->minimum, p->minimum_bytes);
-    most->fastest = tsr_max_size(most->fastest, p->fastest_bytes);
     most->spill = tsr_max_size(most->spill, p->spill_bytes);
 }
 
@@ -181,10 +180,6 @@ size_t tsr_nets_bytes(const tsr_nets *n)
 size_t tsr_nets_minimum(const tsr_nets *n)
 {
     return most_of(n).minimum;
-}
-size_t tsr_nets_fastest(const tsr_nets *n)
-{
-    return most_of(n).fastest;
 }
 size_t tsr_nets_spill(const tsr_nets *n)
 {
@@ -229,11 +224,10 @@ void tsr_state_layout(tsr_state *st, const tsr_model *m, const tsr_settings *s)
 
 void tsr_nets_unload(tsr_nets *n)
 {
-    for (int32_t i = 0; i < n->n_text; i++)
-        n->text[i].net.loaded = false;
-    n->unet.loaded = false;
-    for (int32_t i = 0; i < n->n_vae; i++)
-        n->vae[i].loaded = false;
+    tsr_net *net;
+
+    for (int32_t i = 0; (net = net_at(n, i)); i++)
+        net->loaded = false;
 }
 
 tsr_status tsr_net_load(tsr_run *r, tsr_net *net, int32_t phase)

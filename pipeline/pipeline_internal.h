@@ -182,7 +182,6 @@ void tsr_nets_free(tsr_nets *n);
 void tsr_nets_unload(tsr_nets *n);          /* no network's weights are in the arena */
 size_t tsr_nets_bytes(const tsr_nets *n);   /* arena bytes of the largest network */
 size_t tsr_nets_minimum(const tsr_nets *n); /* the same of the smallest plans */
-size_t tsr_nets_fastest(const tsr_nets *n); /* of the fastest ones */
 size_t tsr_nets_spill(const tsr_nets *n);   /* bytes of the spill file */
 /* Calls fn for every program. */
 void tsr_nets_each(tsr_nets *n, void (*fn)(tsr_program *p, void *arg), void *arg);

@@ -69,7 +69,7 @@ enum { DENSE = 0, STRIDE = 1 };
 
 static uint64_t next_call(uint64_t n)
 {
-    return n + (n >= DENSE && !test_long() ? STRIDE : 1);
+    return n + (n > DENSE && !test_long() ? STRIDE : 1);
 }
 
 /* Fails the nth call for every n until the scene runs through without meeting the failure. */

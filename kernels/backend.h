@@ -4,6 +4,10 @@
  * It decides nothing about memory: it only says how many bytes a packed weight and an op's
  * scratch take, which the planner turns into offsets.
  *
+ * Entries. Operands are seen with the output's entries. One that is the same for several of them
+ * has an entry_stride of 0, and `data` may lie outside of the value: what may be touched are the
+ * window's entries and no others. All sizes of tables (stats) are the output's.
+ *
  * Rows. Every operand and the output may hold some rows only: row y of entry n is at
  *     data + n * entry_stride + (y - row0) * row_stride,
  * rows are dense, and entries may have anything between them. A window needs these rows:
@@ -92,7 +96,8 @@ struct tsr_backend {
     /* group_norm: bytes of `stats`, and filling it for the window's rows. */
     size_t (*stats_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
     void (*norm_stats)(const tsr_backend *b, const tsr_call *call);
-    /* attention: tokens a key/value block has, and bytes of `carry` for a window of queries. */
+    /* attention: tokens a key/value block has, and bytes of `carry` for a window of queries; that
+     * of several entries is at most so many times that of one. */
     int32_t (*kv_block)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
     size_t (*carry_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
                           const tsr_window *window);

@@ -36,7 +36,8 @@ typedef struct tsr_program {
     tsr_arena *arena; /* set by bind */
     size_t arena_base;
     int32_t n_steps_run;
-    tsr_val watched; /* whether its windows are finite is noted as they are made; 0: none */
+    int32_t n_pictures; /* along the tape's axis of pictures so many are computed; 0: all */
+    tsr_val watched;    /* whether its windows are finite is noted as they are made; 0: none */
     bool watched_finite;
     uint64_t bytes_read;     /* of resident weights */
     uint64_t bytes_streamed; /* weights read while running */
@@ -65,7 +66,9 @@ void *tsr_program_data(const tsr_program *p, tsr_val v);
 tsr_status tsr_program_run_prologue(tsr_program *p);
 /* Runs the loop section for step `step` (which step views select). */
 tsr_status tsr_program_run_step(tsr_program *p, int32_t step);
-/* True when every element of the value is finite: an output. */
+/* From now on only the first `n` pictures are computed, of as many as were recorded. */
+void tsr_program_set_pictures(tsr_program *p, int32_t n);
+/* True when every element of the value is finite (of the pictures that are computed): an output. */
 bool tsr_program_finite(const tsr_program *p, tsr_val v);
 /* Notes, window by window in every later run, whether `v` is finite (see watched_finite): for a
  * value that is never whole. */

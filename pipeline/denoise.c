@@ -44,12 +44,9 @@ static tsr_status prepare(tsr_run *r)
     tsr_program *p = &r->nets.unet.program;
     size_t element = tsr_dtype_size(s->dtype), entries = (size_t)s->entries;
     const float *timesteps = tsr_sched_timesteps(r->sched);
-    int32_t rows = r->model->unet_cfg.text_time ? s->entries : 1;
-    float *t = tsr_program_data(p, io->timesteps); // [n_calls*rows]
 
-    for (int32_t i = 0; i < r->nets.n_calls; i++)
-        for (int32_t k = 0; k < rows; k++)
-            t[i * rows + k] = timesteps[i];
+    memcpy(tsr_program_data(p, io->timesteps), timesteps,
+           (size_t)r->nets.n_calls * sizeof *timesteps);
     memcpy(tsr_program_data(p, io->context), tsr_run_state(r, r->state.context),
            entries * (size_t)s->context_s * (size_t)s->context_d * element);
     if (io->text_embeds)

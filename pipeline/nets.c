@@ -31,13 +31,12 @@ static tsr_status record_text(tsr_nets *n, tsr_context *ctx, tsr_model *m, const
 static tsr_status record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s)
 {
     tsr_unet_shape shape = {
-        .n = s->entries,
-        .latent_n = 1,
+        .pictures = 1,
+        .prompts = s->entries,
         .h = s->latent_h,
         .w = s->latent_w,
         .s = s->context_s,
         .n_steps = n->n_calls,
-        .t_rows = m->unet_cfg.text_time ? s->entries : 1,
     };
 
     tsr_tape_init(&n->unet.tape, s->dtype, &ctx->err);

@@ -82,13 +82,12 @@ static void as_half_files(tsr_tape *t)
 static bool open_unet(full_net *n, const char *model, int32_t latent)
 {
     tsr_unet_shape s = {
-        .n = 2, .latent_n = 1, .h = latent, .w = latent, .s = 77, .n_steps = 20, .t_rows = 1};
+        .pictures = 1, .prompts = 2, .h = latent, .w = latent, .s = 77, .n_steps = 20};
     tsr_unet_io io;
     tsr_status st;
 
     if (!net_open(n, model, "unet"))
         return false;
-    s.t_rows = n->unet.text_time ? 2 : 1;
     tsr_tape_init(&n->tape, TSR_F16, &n->err);
     st = tsr_unet_build(&n->tape, &n->comp, &n->unet, &s, &io, NULL, 0);
     CHECK_MSG(st == TSR_OK, "%s", n->err.msg);

@@ -276,7 +276,7 @@ static void vae_record(vae_net *n, tsr_dtype dtype)
     n->tape.scope = "vae";
     n->st = tsr_tape_input(&n->tape, (int32_t[]){1, 4, 48, 40}, TSR_F32, "in", &n->in);
     if (n->st == TSR_OK)
-        n->st = tsr_op_latent_in(&n->tape, n->in, 1, 1, &x);
+        n->st = tsr_op_latent_in(&n->tape, n->in, 1, &x);
     x = vae_conv(n, (tsr_conv_desc){.x = x}, 16, 3);
     x = vae_conv(n, (tsr_conv_desc){.x = x, .stride = 2, .pad_bottom = 1, .pad_right = 1}, 16, 3);
     x = vae_resnet(n, x);

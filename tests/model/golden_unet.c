@@ -440,7 +440,7 @@ static void unet__norms__have_the_epsilons_of_the_reference(void)
     golden_net net;
     tsr_unet_io io;
     tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1, .t_rows = 1};
+        .pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1};
 
     golden_net_init(&net, TSR_F32);
     if (fixture_open(&f, golden_root(0), "sd2-tiny")) {
@@ -469,7 +469,7 @@ static void unet__config_of_another_checkpoint__is_refused_by_tensor_name(void)
     golden_net net;
     tsr_unet_io io = {.out = 77};
     tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1, .t_rows = 1};
+        .pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1};
 
     if (fixture_open(&f, golden_root(0), "sd2-tiny") &&
         golden_unet_inputs(&f.g, "blocks_8x8_t601", NULL, &in)) {

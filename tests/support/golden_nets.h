@@ -44,14 +44,15 @@ void golden_vae_close(golden_vae *v);
 
 /* Inputs of one UNet forward; the arrays are the golden's. */
 typedef struct golden_unet_in {
-    int32_t n, latent_n, h, w, s;
-    const float *sample;      /* [latent_n,C,h,w] */
-    const float *context;     /* [n,s,D] */
-    const float *text_embeds; /* [n,Dp] or NULL */
-    const float *time_ids;    /* [n,6] or NULL */
-    const float *timesteps;   /* [n] */
-    const float *guidance;    /* [time_cond_proj_dim], for networks that have it */
-    int32_t n_steps, step;    /* the forward is step `step` of a run of n_steps */
+    int32_t n, latent_n, h, w, s; /* entries; pictures, n / latent_n prompts each */
+    bool same_prompts;            /* of all pictures: the first ones of the context */
+    const float *sample;          /* [latent_n,C,h,w] */
+    const float *context;         /* [n,s,D] */
+    const float *text_embeds;     /* [n,Dp] or NULL */
+    const float *time_ids;        /* [n,6] or NULL */
+    const float *timesteps;       /* [n] */
+    const float *guidance;        /* [time_cond_proj_dim], for networks that have it */
+    int32_t n_steps, step;        /* the forward is step `step` of a run of n_steps */
     size_t sample_size, context_size, text_size; /* elements of one entry */
 } golden_unet_in;
 /* Tensors "<name>.sample" ...; the context is `context` when that is not NULL. */

@@ -45,6 +45,15 @@ static tsr_val input(fixture *f, int32_t n, int32_t h, int32_t w, int32_t c, tsr
     return out;
 }
 
+static tsr_val grid(fixture *f, tsr_entries entries, int32_t h)
+{
+    tsr_val out = 0;
+
+    CHECK(tsr_tape_input_grid(&f->t, &entries, (int32_t[]){h, 1, 32}, TSR_F16, "grid", &out) ==
+          TSR_OK);
+    return out;
+}
+
 static void begin(fixture *f)
 {
     memset(f, 0, sizeof *f);
@@ -155,9 +164,9 @@ static void plain_ops__valid_operands__output_shape(void)
     tsr_val v, nchw, times;
 
     begin(&f);
-    nchw = input(&f, 1, 4, 8, 6, TSR_F32); /* [n,c,h,w] */
+    nchw = input(&f, 2, 4, 8, 6, TSR_F32); /* [n,c,h,w] */
     times = input(&f, 5, 1, 1, 6, TSR_F32);
-    CHECK(tsr_op_latent_in(&f.t, nchw, 2, 2, &v) == TSR_OK);
+    CHECK(tsr_op_latent_in(&f.t, nchw, 2, &v) == TSR_OK);
     CHECK(is_shape(&f, v, (int32_t[]){2, 8, 6, 4}, TSR_F16));
     CHECK(tsr_op_latent_out(&f.t, v, &v) == TSR_OK);
     CHECK(is_shape(&f, v, (int32_t[]){2, 4, 8, 6}, TSR_F32));
@@ -171,6 +180,66 @@ static void plain_ops__valid_operands__output_shape(void)
     CHECK(is_shape(&f, v, (int32_t[]){2, 1, 1, 32}, TSR_F16));
     CHECK(tsr_op_time_embed(&f.t, &(tsr_time_embed_desc){.x = times, .dim = 256}, &v) == TSR_OK);
     CHECK(is_shape(&f, v, (int32_t[]){5, 1, 1, 1536}, TSR_F32));
+    end(&f);
+}
+
+/* ----------------------------------------------------------------- entries */
+
+static bool has_entries(const fixture *f, tsr_val v, int32_t steps, int32_t prompts,
+                        int32_t pictures)
+{
+    const tsr_value *x = tsr_tape_value(&f->t, v);
+
+    return x && x->entries.steps == steps && x->entries.prompts == prompts &&
+           x->entries.pictures == pictures && x->n == steps * prompts * pictures;
+}
+
+/* Rows of time, prompts and pictures meet: each op has the entries that its operands have
+ * together, and no more. */
+static void entries__of_operands__are_joined(void)
+{
+    fixture f;
+    tsr_val times, prompt, x, row, y, q, square;
+
+    begin(&f);
+    times = grid(&f, (tsr_entries){5, 1, 1}, 1);
+    prompt = grid(&f, (tsr_entries){1, 2, 1}, 1);
+    x = grid(&f, (tsr_entries){1, 1, 3}, 4);
+    square = weight(&f, TSR_WEIGHT_MATRIX, 4, (int32_t[]){32, 32, 1, 1});
+    CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = times, .y = prompt}, &row) == TSR_OK);
+    CHECK(has_entries(&f, row, 5, 2, 1));
+    CHECK(tsr_tape_step_view(&f.t, times, &row) == TSR_OK && has_entries(&f, row, 1, 1, 1));
+    CHECK(tsr_op_conv2d(&f.t, &(tsr_conv_desc){.x = x, .weight = square, .add_channel = row}, &y) ==
+          TSR_OK);
+    CHECK(has_entries(&f, y, 1, 1, 3));
+    CHECK(tsr_op_conv2d(&f.t, &(tsr_conv_desc){.x = x, .weight = square, .add_channel = prompt},
+                        &q) == TSR_OK);
+    CHECK(has_entries(&f, q, 1, 2, 3));
+    CHECK(tsr_op_attention(&f.t, &(tsr_attention_desc){.q = y, .k = prompt, .v = prompt, 4}, &q) ==
+          TSR_OK);
+    CHECK(has_entries(&f, q, 1, 2, 3));
+    CHECK(tsr_op_concat(&f.t, y, q, &q) == TSR_OK && has_entries(&f, q, 1, 2, 3));
+    end(&f);
+}
+
+static void entries__of_two_lengths__are_refused(void)
+{
+    fixture f;
+    tsr_val two, three, many, v = 0;
+    tsr_entries most = {1 << 15, 1 << 15, 2}, none = {1, 0, 1};
+
+    begin(&f);
+    two = grid(&f, (tsr_entries){1, 2, 1}, 4);
+    three = grid(&f, (tsr_entries){1, 3, 2}, 4);
+    CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = two, .y = three}, &v) == TSR_E_MODEL);
+    CHECK(tsr_op_concat(&f.t, three, two, &v) == TSR_E_MODEL);
+    CHECK(tsr_op_attention(&f.t, &(tsr_attention_desc){.q = two, .k = two, .v = three, 4}, &v) ==
+          TSR_E_MODEL);
+    CHECK(tsr_tape_input_grid(&f.t, &most, (int32_t[]){1, 1, 1}, TSR_F16, "most", &many) ==
+          TSR_E_MODEL);
+    CHECK(tsr_tape_input_grid(&f.t, &none, (int32_t[]){1, 1, 1}, TSR_F16, "none", &many) ==
+          TSR_E_MODEL);
+    CHECK(v == 0 && f.t.n_ops == 0);
     end(&f);
 }
 
@@ -288,7 +357,7 @@ static void attention__broken_descriptors__are_refused_by_scope(void)
     d.v = 0;
     check_refused(&f, tsr_op_attention(&f.t, &d, &f.out), TSR_E_INTERNAL, "attention value");
     short_keys = input(&f, 2, 7, 1, 32, TSR_F16);
-    other = input(&f, 1, 48, 1, 32, TSR_F16);
+    other = input(&f, 3, 48, 1, 32, TSR_F16);
     d = (tsr_attention_desc){.q = f.x, .k = short_keys, .v = f.x, .n_heads = 4};
     CHECK(tsr_op_attention(&f.t, &d, &f.out) == TSR_E_MODEL);
     d.v = short_keys;
@@ -345,9 +414,8 @@ static void plain_ops__broken_operands__are_refused_by_scope(void)
     check_refused(&f, tsr_op_gather_row(&f.t, f.tokens, f.tokens, &f.out), TSR_E_INTERNAL, "I32");
     check_refused(&f, tsr_op_concat(&f.t, f.x, f.tokens, &f.out), TSR_E_MODEL, "cannot be joined");
     check_refused(&f, tsr_op_concat(&f.t, f.x, 0, &f.out), TSR_E_INTERNAL, "second input");
-    check_refused(&f, tsr_op_latent_in(&f.t, f.x, 1, 2, &f.out), TSR_E_MODEL, "F16");
-    check_refused(&f, tsr_op_latent_in(&f.t, f.single, 1, 3, &f.out), TSR_E_MODEL, "3 entries");
-    check_refused(&f, tsr_op_latent_in(&f.t, f.single, INFINITY, 2, &f.out), TSR_E_MODEL, "inf");
+    check_refused(&f, tsr_op_latent_in(&f.t, f.x, 1, &f.out), TSR_E_MODEL, "F16");
+    check_refused(&f, tsr_op_latent_in(&f.t, f.single, INFINITY, &f.out), TSR_E_MODEL, "inf");
     check_refused(&f, tsr_op_latent_out(&f.t, f.pixels, &f.out), TSR_E_MODEL, "U8");
     check_refused(&f, tsr_op_image_in(&f.t, f.x, &f.out), TSR_E_INTERNAL, "U8");
     check_refused(&f, tsr_op_image_out(&f.t, f.x, &f.out), TSR_E_MODEL, "3 channels");
@@ -443,14 +511,14 @@ static void weight__two_kinds_of_ops__cannot_share_it(void)
 static void lifetimes__uses__stretch_values_views_and_weights(void)
 {
     fixture f;
-    tsr_val a, b, table, view;
+    tsr_val a, b, table = 0, view;
 
     begin(&f);
-    table = input(&f, 6, 1, 1, 32, TSR_F16);
+    table = grid(&f, (tsr_entries){3, 1, 2}, 1);
     CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = f.x, .y = f.x}, &a) == TSR_OK); /* op 0 */
     tsr_tape_begin_loop(&f.t);
     CHECK(f.t.loop_begin == 1);
-    CHECK(tsr_tape_step_view(&f.t, table, 2, &view) == TSR_OK);
+    CHECK(tsr_tape_step_view(&f.t, table, &view) == TSR_OK);
     CHECK(is_shape(&f, view, (int32_t[]){2, 1, 1, 32}, TSR_F16));
     CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = a, .y = a}, &b) == TSR_OK);       /* op 1 */
     CHECK(tsr_op_add(&f.t, &(tsr_add_desc){.x = view, .y = view}, &b) == TSR_OK); /* op 2 */
@@ -463,18 +531,16 @@ static void lifetimes__uses__stretch_values_views_and_weights(void)
     end(&f);
 }
 
-static void step_view__entries_that_do_not_divide__are_refused(void)
+static void step_view__of_nothing_or_of_a_view__is_refused(void)
 {
     fixture f;
     tsr_val v = 0, view;
 
     begin(&f);
-    CHECK(tsr_tape_step_view(&f.t, f.x, 3, &v) == TSR_E_MODEL);
-    CHECK(tsr_tape_step_view(&f.t, f.x, 0, &v) == TSR_E_MODEL);
-    CHECK(tsr_tape_step_view(&f.t, 0, 1, &v) == TSR_E_INTERNAL);
+    CHECK(tsr_tape_step_view(&f.t, 0, &v) == TSR_E_INTERNAL);
     CHECK(v == 0);
-    CHECK(tsr_tape_step_view(&f.t, f.x, 1, &view) == TSR_OK);
-    CHECK(tsr_tape_step_view(&f.t, view, 1, &v) == TSR_E_INTERNAL);
+    CHECK(tsr_tape_step_view(&f.t, f.x, &view) == TSR_OK);
+    CHECK(tsr_tape_step_view(&f.t, view, &v) == TSR_E_INTERNAL);
     tsr_tape_output(&f.t, view, NULL);
     CHECK(f.t.values[f.x].is_output);
     end(&f);
@@ -545,7 +611,9 @@ int main(void)
     RUN(weight__impossible_tensors__are_refused);
     RUN(weight__two_kinds_of_ops__cannot_share_it);
     RUN(lifetimes__uses__stretch_values_views_and_weights);
-    RUN(step_view__entries_that_do_not_divide__are_refused);
+    RUN(entries__of_operands__are_joined);
+    RUN(entries__of_two_lengths__are_refused);
+    RUN(step_view__of_nothing_or_of_a_view__is_refused);
     RUN(flops__conv_linear_attention__count_multiply_adds_twice);
     RUN(recording__any_allocation_fails__is_out_of_memory);
     return test_end();

@@ -67,6 +67,11 @@ static void print_settings(const tsr_cli *c, const tsr_run_info *i)
     printf("%dx%d, %d picture%s, %d steps of %s, sigmas %s, guidance %g\n", i->width, i->height,
            i->n_pictures, i->n_pictures == 1 ? "" : "s", i->steps, i->scheduler, i->sigmas,
            (double)i->guidance);
+    if (i->n_pictures > 1 && i->batch > 1)
+        printf("denoised %d at a time: each weight is read once a step for all of them\n",
+               i->batch);
+    else if (i->n_pictures > 1)
+        printf("denoised one at a time, which is no slower\n");
     printf("%s on %s, tier %s, %d thread%s\n\n", i->precision, tsr_context_backend(c->ctx),
            tsr_context_tier(c->ctx), tsr_context_threads(c->ctx),
            tsr_context_threads(c->ctx) == 1 ? "" : "s");

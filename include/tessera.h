@@ -190,6 +190,7 @@ typedef struct tsr_progress {
     tsr_phase phase;
     int32_t step, n_steps;       /* done so far in this phase; a Heun step counts each model call */
     int32_t picture, n_pictures; /* index of the picture being made */
+    int32_t n_together;          /* so many from `picture` on are denoised together; else 1 */
     double seconds;              /* since this phase began */
     size_t resident_bytes, peak_bytes;
 } tsr_progress;
@@ -217,7 +218,8 @@ typedef struct tsr_run_desc {
     uint64_t seed;               /* of the first picture, used when seed_given */
     bool seed_given;
     tsr_rng_kind rng;
-    int32_t n_pictures; /* 0: 1. Picture i is drawn from seed + i, as if made alone */
+    int32_t n_pictures; /* 0: 1. Picture i is drawn from seed + i, as if made alone; as many as is
+                         * fastest within the budget are denoised together */
     tsr_precision precision;
     /* SDXL's size conditions; zero width: the picture's size */
     int32_t original_width, original_height, crop_x, crop_y, target_width, target_height;
@@ -276,12 +278,14 @@ typedef struct tsr_phase_info {
     double seconds, seconds_waiting_for_weights, predicted_seconds;
     double flops;    /* counted, one picture */
     int32_t n_calls; /* of the networks, one picture; 0: the task has no such phase */
-    /* as planned, one picture: weights read while it runs, activations written and read */
+    /* as planned, one picture (its share of a batch): weights read while it runs, activations
+     * written and read */
     uint64_t streamed_bytes, spilled_bytes;
 } tsr_phase_info;
 
 typedef struct tsr_run_info {
     int32_t width, height, frames, steps, n_pictures;
+    int32_t batch; /* pictures that are denoised together, at most */
     uint64_t seed;
     float guidance;
     const char *scheduler, *sigmas, *precision, *model_hash, *plan_hash;

@@ -71,6 +71,9 @@ typedef struct tsr_plan_cost {
     double bytes_streamed, bytes_spilled;
 } tsr_plan_cost;
 
+/* Seconds of the section when only `share` of it is computed, all of it read. */
+double tsr_plan_cost_seconds(const tsr_plan_cost *c, double share, int32_t n_threads);
+
 typedef struct tsr_plan {
     tsr_action *actions;
     size_t n_actions, cap_actions;

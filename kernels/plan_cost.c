@@ -54,13 +54,20 @@ static double job_bytes(const tsr_plan *p, const tsr_tape *t, const tsr_job *job
     return bytes * share(job->b - job->a, t->values[t->ops[w->first].out].c);
 }
 
+double tsr_plan_cost_seconds(const tsr_plan_cost *c, double share, int32_t n_threads)
+{
+    double together = c->compute_seconds * share + c->io_seconds / n_threads;
+
+    return together > c->io_seconds ? together : c->io_seconds;
+}
+
 /* Seconds of one run when `saved` seconds of its I/O are not needed. */
 static double seconds_of(const tsr_plan_cost *c, double saved, int32_t n_threads)
 {
-    double io = c->io_seconds > saved ? c->io_seconds - saved : 0;
-    double together = c->compute_seconds + io / n_threads;
+    tsr_plan_cost rest = *c;
 
-    return together > io ? together : io;
+    rest.io_seconds = c->io_seconds > saved ? c->io_seconds - saved : 0;
+    return tsr_plan_cost_seconds(&rest, 1, n_threads);
 }
 
 static int32_t steps_of(const tsr_tape *t)

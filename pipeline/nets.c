@@ -31,7 +31,7 @@ static tsr_status record_text(tsr_nets *n, tsr_context *ctx, tsr_model *m, const
 static tsr_status record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s)
 {
     tsr_unet_shape shape = {
-        .pictures = 1,
+        .pictures = s->batch,
         .prompts = s->entries,
         .h = s->latent_h,
         .w = s->latent_w,
@@ -41,6 +41,15 @@ static tsr_status record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const
 
     tsr_tape_init(&n->unet.tape, s->dtype, &ctx->err);
     return tsr_unet_build(&n->unet.tape, &m->unet, &m->unet_cfg, &shape, &n->unet_io, NULL, 0);
+}
+
+tsr_status tsr_nets_record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s)
+{
+    if (n->unet.made)
+        tsr_program_free(&n->unet.program);
+    tsr_tape_free(&n->unet.tape);
+    n->unet = (tsr_net){0};
+    return record_unet(n, ctx, m, s);
 }
 
 static tsr_status record_vae(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
@@ -100,6 +109,32 @@ static tsr_net *net_at(tsr_nets *n, int32_t i)
     return i < n->n_vae ? &n->vae[i] : NULL;
 }
 
+/* `limit` 0: none. A plan that was there is given back first. */
+static tsr_status plan_net(tsr_nets *n, tsr_net *net, tsr_context *ctx, const tsr_settings *s,
+                           size_t limit)
+{
+    bool vae = net >= n->vae && net < n->vae + n->n_vae;
+    tsr_plan_options opt = {
+        .budget_bytes = limit,
+        .offload = s->offload,
+        .tile_rows = vae ? s->tile_rows : 0,
+        .may_spill = true,
+    };
+    tsr_status st;
+
+    if (net->made)
+        tsr_program_free(&net->program);
+    st = tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, &opt, &ctx->err);
+    net->made = st == TSR_OK;
+    net->loaded = false;
+    return st;
+}
+
+tsr_status tsr_nets_plan_unet(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, size_t limit)
+{
+    return plan_net(n, &n->unet, ctx, s, limit);
+}
+
 /* Every network is tried, so that all minimums are known when one does not fit. */
 tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, size_t limit,
                          bool least)
@@ -108,19 +143,8 @@ tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, s
     tsr_net *net;
 
     for (int32_t i = 0; (net = net_at(n, i)); i++) {
-        tsr_plan_options opt = {
-            .budget_bytes = least ? net->program.minimum_bytes : limit,
-            .offload = s->offload,
-            .tile_rows = net >= n->vae && net < n->vae + n->n_vae ? s->tile_rows : 0,
-            .may_spill = true,
-        };
-        tsr_status one;
+        tsr_status one = plan_net(n, net, ctx, s, least ? net->program.minimum_bytes : limit);
 
-        if (net->made)
-            tsr_program_free(&net->program);
-        one = tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, &opt, &ctx->err);
-        net->made = one == TSR_OK;
-        net->loaded = false;
         if (one != TSR_OK && one != TSR_E_BUDGET)
             return one;
         st = one == TSR_OK ? st : one;
@@ -209,16 +233,16 @@ void tsr_state_layout(tsr_state *st, const tsr_model *m, const tsr_settings *s)
     for (int32_t e = 0; e < m->n_encoders; e++)
         widest = tsr_max_i32(widest, m->clip_cfg[e].width);
     *st = (tsr_state){0};
-    st->latents = take(st, n, sizeof(float));
+    if (s->task == TSR_TASK_PICTURE) {
+        st->context = take(st, entries * (size_t)s->context_s * (size_t)s->context_d, element);
+        st->pooled = take(st, entries * (size_t)s->pooled_d, element);
+        st->noise = take(st, n, sizeof(float));
+        st->guided = take(st, n, sizeof(float));
+        st->row = take(st, (size_t)widest, sizeof(float));
+    }
     if (s->task != TSR_TASK_ENCODE)
         st->rgb = take(st, (size_t)s->width * (size_t)s->height, 3);
-    if (s->task != TSR_TASK_PICTURE)
-        return;
-    st->context = take(st, entries * (size_t)s->context_s * (size_t)s->context_d, element);
-    st->pooled = take(st, entries * (size_t)s->pooled_d, element);
-    st->noise = take(st, n, sizeof(float));
-    st->guided = take(st, n, sizeof(float));
-    st->row = take(st, (size_t)widest, sizeof(float));
+    st->latents = take(st, n * (size_t)s->batch, sizeof(float)); /* last: it grows with the batch */
 }
 
 void tsr_nets_unload(tsr_nets *n)

@@ -1,7 +1,8 @@
 /* run.c -- a run from its descriptor to its pictures.
  *
  *     make: resolve, tokenize, sampler, record and plan every network, check the budget, reserve
- *     next: text (once) -> denoise -> decode -> record, one picture a call, no allocation
+ *     next: text (once) -> denoise (once a batch) -> decode -> record, one picture a call, no
+ *           allocation
  *
  * A run that only decodes, or encodes, has the VAE alone, and the same of everything else. */
 #include "pipeline/pipeline_internal.h"
@@ -35,6 +36,7 @@ tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n
         .step = step,
         .n_steps = n_steps,
         .picture = r->next_picture,
+        .n_together = phase == TSR_PHASE_DENOISE ? r->batch_end - r->batch_first : 1,
         .n_pictures = r->set.n_pictures,
         .seconds = seconds,
     };
@@ -162,11 +164,10 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     TSR_TRY(copy_latents(r, d));
     if (r->set.task == TSR_TASK_PICTURE) {
         TSR_TRY(tsr_prompts_tokenize(r));
-        TSR_TRY(tsr_sched_make(&r->sched, r->set.sched_cfg, r->set.steps, tsr_latent_count(&r->set),
-                               NULL, &ctx->err));
+        TSR_TRY(tsr_run_make_lanes(r, 1));
     }
     TSR_TRY(tsr_nets_record(&r->nets, ctx, r->model, &r->set,
-                            r->sched ? tsr_sched_n_calls(r->sched) : 0));
+                            r->lanes ? tsr_sched_n_calls(r->lanes[0].sched) : 0));
     tsr_state_layout(&r->state, r->model, &r->set);
     /* A plan has the thread and the room for a hash, too: it needs what the run needs, to the byte.
      */
@@ -215,7 +216,7 @@ void tsr_run_free(tsr_run *r)
     tsr_io_free(r->io); /* before what it reads into */
     tsr_spill_close(&r->spill);
     tsr_nets_free(&r->nets);
-    tsr_sched_free(r->sched);
+    tsr_run_free_lanes(r);
     tsr_settings_free(&r->set);
     tsr_arena_free(&r->arena);
     for (int32_t e = 0; e < TSR_MAX_ENCODERS; e++) {
@@ -228,22 +229,28 @@ void tsr_run_free(tsr_run *r)
     tsr_free(r);
 }
 
-/* Prompt, or what was given, to final latents; each phase is measured when it is over. */
+/* Prompt, or what was given, to final latents, of a whole batch where a batch begins; each phase is
+ * measured when it is over. */
 static tsr_status make_latents(tsr_run *r, int32_t picture)
 {
     size_t n = tsr_latent_count(&r->set);
+    int32_t end;
 
     if (r->set.task == TSR_TASK_DECODE) {
-        memcpy(tsr_run_state(r, r->state.latents), r->given_latents + (size_t)picture * n,
+        memcpy(tsr_run_lane_latents(r, 0), r->given_latents + (size_t)picture * n,
                n * sizeof *r->given_latents);
+        r->batch_first = picture;
         return TSR_OK;
     }
+    if (picture < r->batch_end)
+        return TSR_OK;
     if (!r->text_done) {
         TSR_TRY(tsr_text_run(r));
         tsr_run_measure(r, TSR_RUN_TEXT);
         r->text_done = true;
     }
-    TSR_TRY(tsr_denoise_run(r, picture));
+    end = picture + tsr_batch_size(r->set.n_pictures, picture, r->set.batch);
+    TSR_TRY(tsr_denoise_run(r, picture, end));
     tsr_run_measure(r, TSR_RUN_DENOISE);
     return TSR_OK;
 }
@@ -310,7 +317,7 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
         .width = s->width,
         .height = s->height,
         .rgb = s->task == TSR_TASK_ENCODE ? NULL : tsr_run_state(r, r->state.rgb),
-        .latents = tsr_run_state(r, r->state.latents),
+        .latents = tsr_run_lane_latents(r, i - r->batch_first),
         .latents_shape = {s->latent_c, s->latent_h, s->latent_w},
         .parameters = s->task == TSR_TASK_PICTURE ? r->parameters.data : NULL,
         .record = s->task == TSR_TASK_ENCODE ? NULL : r->record.data,

@@ -48,20 +48,21 @@ char *tsr_progress_text(const tsr_progress *p, char *buf, size_t bytes)
 {
     static const char *const phases[] = {"load", "text", "denoise", "decode", "encode"};
     char now[24], peak[24], steps[128] = "", left[24], last[16] = "";
+    int32_t together = p->n_together > 1 ? p->n_together : 1;
     double rest;
 
     if (p->step > 0 && p->seconds > 0 && p->phase == TSR_PHASE_DENOISE) {
         /* these pictures' steps, and those of the pictures after them at the same speed */
         rest = (double)(p->n_steps - p->step) +
-               (double)(p->n_pictures - p->n_together - p->picture) / p->n_together * p->n_steps;
+               (double)(p->n_pictures - together - p->picture) / together * p->n_steps;
         put_time(left, sizeof left, rest * p->seconds / p->step);
         snprintf(steps, sizeof steps, "  step %d/%d  %.3g it/s  %s left", p->step, p->n_steps,
                  p->step / p->seconds, left);
     } else if (p->n_steps > 1) {
         snprintf(steps, sizeof steps, "  step %d/%d", p->step, p->n_steps);
     }
-    if (p->n_together > 1)
-        snprintf(last, sizeof last, "-%d", p->picture + p->n_together);
+    if (together > 1)
+        snprintf(last, sizeof last, "-%d", p->picture + together);
     snprintf(buf, bytes, "%-7s  %d%s/%d%s  %s now, %s peak",
              (unsigned)p->phase < sizeof phases / sizeof *phases ? phases[p->phase] : "",
              p->picture + 1, last, p->n_pictures, steps,

@@ -171,6 +171,19 @@ bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
     return golden_net_run(net, true, 0) && golden_net_run(net, false, in->step);
 }
 
+float *golden_unet_once(golden_unet *u, golden_job job, const golden_unet_in *in, size_t *n)
+{
+    golden_net net = {0};
+    tsr_val out;
+    float *x = NULL;
+
+    *n = 0;
+    if (golden_unet_forward(&net, u, &job, in, &out))
+        x = golden_net_get(&net, out, n);
+    golden_net_free(&net);
+    return x;
+}
+
 /* --------------------------------------------------------------------- VAE */
 
 bool golden_vae_decode(golden_net *net, golden_vae *v, const golden_job *job,

@@ -64,6 +64,8 @@ golden_unet_in golden_unet_entry(const golden_unet_in *in, int32_t i); /* entry 
  * on failure. */
 bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
                          const golden_unet_in *in, tsr_val *out);
+/* The same, and all else: the output as a heap array of *n floats; NULL on failure. */
+float *golden_unet_once(golden_unet *u, golden_job job, const golden_unet_in *in, size_t *n);
 /* latents [n,L,h,w] as given to the decoder (already divided by the scaling factor). */
 bool golden_vae_decode(golden_net *net, golden_vae *v, const golden_job *job,
                        const golden_tensor *latents, bool as_image, tsr_val *out);

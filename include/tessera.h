@@ -306,6 +306,7 @@ typedef struct tsr_run_info {
     size_t minimum_budget_bytes; /* of the picture that was asked for */
     size_t fastest_budget_bytes;
     uint64_t bytes_streamed, bytes_spilled; /* weights read while running; activations, both ways */
+    double io_core_seconds;                 /* of processor time that these two took */
     double seconds_total, steps_per_second;
     uint64_t allocations_while_running; /* 0, or a promise is broken; planning again has its own */
     int32_t times_replanned;            /* others took memory between phases */

@@ -82,7 +82,8 @@ static void add_work(tsr_phase_info *p, const tsr_program *program, int32_t n_ca
 
     p->n_calls += n_calls;
     p->flops += net_flops(program, n_calls);
-    p->predicted_seconds += once->seconds + n_calls * call->seconds;
+    p->predicted_seconds +=
+        program->plan.load_seconds + once->seconds + n_calls * call->seconds;
     p->streamed_bytes += (uint64_t)(once->bytes_streamed + n_calls * call->bytes_streamed);
     p->spilled_bytes += (uint64_t)(once->bytes_spilled + n_calls * call->bytes_spilled);
 }

@@ -107,6 +107,7 @@ static void keep_counts(tsr_program *p, const tsr_program *before)
     p->bytes_read = before->bytes_read;
     p->bytes_streamed = before->bytes_streamed;
     p->bytes_spilled = before->bytes_spilled;
+    p->io_core_seconds = before->io_core_seconds;
     p->seconds_waiting = before->seconds_waiting;
 }
 
@@ -123,6 +124,7 @@ tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, s
             .offload = s->offload,
             .tile_rows = net >= n->vae && net < n->vae + n->n_vae ? s->tile_rows : 0,
             .may_spill = true,
+            .survey = &net->survey,
         };
         tsr_program before = net->program;
         tsr_status one;
@@ -159,6 +161,7 @@ void tsr_nets_free(tsr_nets *n)
     for (int32_t i = 0; (net = net_at(n, i)); i++) {
         if (net->made)
             tsr_program_free(&net->program);
+        tsr_plan_survey_free(net->survey);
         tsr_tape_free(&net->tape);
     }
     *n = (tsr_nets){0};

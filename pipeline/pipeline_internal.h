@@ -89,6 +89,7 @@ typedef struct tsr_net {
     tsr_program program;
     bool made, loaded;
     bool over; /* it will not run again: its need does not count any more */
+    tsr_plan_survey *survey; /* what planning has learned of the tape */
 } tsr_net;
 
 /* One text encoder at one depth; run once for each prompt. */
@@ -163,6 +164,7 @@ struct tsr_run {
     double seconds_total, denoise_seconds, seconds_loading[TSR_MAX_PHASES];
     int32_t denoise_calls;
     uint64_t bytes_streamed, bytes_spilled, allocations;
+    double io_core_seconds;
     uint64_t planning_allocations; /* of planning again, not part of `allocations` */
     int32_t times_replanned;
     tsr_buf record, parameters; /* reserved when the run is made */

@@ -38,6 +38,7 @@ void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
         .allocations_while_running = r->allocations,
         .bytes_streamed = r->bytes_streamed,
         .bytes_spilled = r->bytes_spilled,
+        .io_core_seconds = r->io_core_seconds,
         .n_phases = TSR_MAX_PHASES,
         .phases = r->phases,
     };
@@ -125,9 +126,10 @@ tsr_status tsr_run_report(const tsr_run *run, bool measured, char **json)
                        (unsigned long long)i.allocations_while_running, i.times_replanned);
         tsr_buf_printf(&b,
                        "  \"seconds_total\": %.6f,\n  \"steps_per_second\": %.6f,\n  "
-                       "\"bytes_streamed\": %llu,\n  \"bytes_spilled\": %llu,\n",
+                       "\"bytes_streamed\": %llu,\n  \"bytes_spilled\": %llu,\n  "
+                       "\"io_core_seconds\": %.6f,\n",
                        i.seconds_total, i.steps_per_second, (unsigned long long)i.bytes_streamed,
-                       (unsigned long long)i.bytes_spilled);
+                       (unsigned long long)i.bytes_spilled, i.io_core_seconds);
     } else {
         TSR_TRY(tsr_run_largest(r, &width, &height));
         tsr_buf_printf(

@@ -304,6 +304,7 @@ static void add_traffic(tsr_program *p, void *arg)
 
     r->bytes_streamed += p->bytes_streamed;
     r->bytes_spilled += p->bytes_spilled;
+    r->io_core_seconds += p->io_core_seconds;
 }
 
 static void count_traffic(tsr_run *r)
@@ -312,6 +313,7 @@ static void count_traffic(tsr_run *r)
     double text = 0;
 
     r->bytes_streamed = r->bytes_spilled = 0;
+    r->io_core_seconds = 0;
     tsr_nets_each(&r->nets, add_traffic, r);
     for (int32_t i = 0; i < n->n_text; i++)
         text += n->text[i].net.program.seconds_waiting;

@@ -61,21 +61,25 @@ tsr_status tsr_run_set_batch(tsr_run *r, int32_t n)
         return TSR_OK;
     r->set.batch = n;
     TSR_TRY(tsr_run_make_lanes(r, n));
-    tsr_state_layout(&r->state, r->model, &r->set);
+    if (!r->arena
+             .base) /* else fewer pictures have room enough, and the context stays where it is */
+        tsr_state_layout(&r->state, r->model, &r->set);
     return tsr_nets_record_unet(&r->nets, r->ctx, r->model, &r->set);
 }
 
-/* Of one batch of `count` pictures: the prologue, then every call. What is read does not depend on
- * how many pictures there are. */
+/* Of one batch of `count` pictures: loading, the prologue, then every call. What is read does not
+ * depend on how many pictures there are. */
 static tsr_plan_cost batch_cost(const tsr_run *r, int32_t count)
 {
     const tsr_program *p = &r->nets.unet.program;
     const tsr_plan_cost *once = &p->plan.prologue, *call = &p->plan.loop;
     double calls = r->nets.n_calls, share = (double)count / r->set.batch;
-    int32_t threads = tsr_pool_threads(r->ctx->pool);
+    tsr_plan_cost part = *call;
 
+    part.compute_seconds *= share;
+    part.seconds = tsr_plan_cost_seconds(&part, 0, tsr_pool_threads(r->ctx->pool));
     return (tsr_plan_cost){
-        .seconds = once->seconds + calls * tsr_plan_cost_seconds(call, share, threads),
+        .seconds = p->plan.load_seconds + once->seconds + calls * part.seconds,
         .flops = tsr_program_flops(p, false) + calls * share * tsr_program_flops(p, true),
         .bytes_streamed = once->bytes_streamed + calls * call->bytes_streamed,
         .bytes_spilled = once->bytes_spilled + calls * call->bytes_spilled,

@@ -126,12 +126,13 @@ tsr_status tsr_denoise_run(tsr_run *r, int32_t first, int32_t end)
 
     r->batch_first = first;
     r->batch_end = end;
+    r->latents_done = false;
+    TSR_TRY(tsr_run_progress(r, TSR_PHASE_DENOISE, 0, calls, 0));
     TSR_TRY(tsr_net_load(r, &r->nets.unet, TSR_RUN_DENOISE));
     tsr_program_set_pictures(&r->nets.unet.program, count);
     for (int32_t i = 0; i < count; i++)
         begin_lane(r, i, first + i);
     TSR_TRY(prepare(r));
-    TSR_TRY(tsr_run_progress(r, TSR_PHASE_DENOISE, 0, calls, 0));
     for (int32_t i = 0; i < calls; i++) {
         double begin = tsr_now();
         TSR_TRY(predict(r, count, i));

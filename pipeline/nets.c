@@ -43,12 +43,26 @@ static tsr_status record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const
     return tsr_unet_build(&n->unet.tape, &m->unet, &m->unet_cfg, &shape, &n->unet_io, NULL, 0);
 }
 
+/* What a network has done before it was planned again is part of the report. */
+static void keep_counts(tsr_program *p, const tsr_program *before)
+{
+    p->bytes_read = before->bytes_read;
+    p->bytes_streamed = before->bytes_streamed;
+    p->bytes_spilled = before->bytes_spilled;
+    p->io_core_seconds = before->io_core_seconds;
+    p->seconds_waiting = before->seconds_waiting;
+}
+
 tsr_status tsr_nets_record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s)
 {
+    tsr_program before = n->unet.program;
+
     if (n->unet.made)
         tsr_program_free(&n->unet.program);
     tsr_tape_free(&n->unet.tape);
+    tsr_plan_survey_free(n->unet.survey);
     n->unet = (tsr_net){0};
+    keep_counts(&n->unet.program, &before);
     return record_unet(n, ctx, m, s);
 }
 
@@ -119,12 +133,15 @@ static tsr_status plan_net(tsr_nets *n, tsr_net *net, tsr_context *ctx, const ts
         .offload = s->offload,
         .tile_rows = vae ? s->tile_rows : 0,
         .may_spill = true,
+        .survey = &net->survey,
     };
+    tsr_program before = net->program;
     tsr_status st;
 
     if (net->made)
         tsr_program_free(&net->program);
     st = tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, &opt, &ctx->err);
+    keep_counts(&net->program, &before);
     net->made = st == TSR_OK;
     net->loaded = false;
     return st;
@@ -143,7 +160,11 @@ tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, s
     tsr_net *net;
 
     for (int32_t i = 0; (net = net_at(n, i)); i++) {
-        tsr_status one = plan_net(n, net, ctx, s, least ? net->program.minimum_bytes : limit);
+        tsr_status one;
+
+        if (net->over)
+            continue;
+        one = plan_net(n, net, ctx, s, least ? net->program.minimum_bytes : limit);
 
         if (one != TSR_OK && one != TSR_E_BUDGET)
             return one;
@@ -169,30 +190,30 @@ void tsr_nets_free(tsr_nets *n)
     for (int32_t i = 0; (net = net_at(n, i)); i++) {
         if (net->made)
             tsr_program_free(&net->program);
+        tsr_plan_survey_free(net->survey);
         tsr_tape_free(&net->tape);
     }
     *n = (tsr_nets){0};
 }
 
-/* The largest of one figure over all programs. */
+/* The largest of one figure over all programs that will run. */
 typedef struct tsr_most {
     size_t bytes, minimum, spill;
 } tsr_most;
 
-static void take_most(tsr_program *p, void *arg)
-{
-    tsr_most *most = arg;
-
-    most->bytes = tsr_max_size(most->bytes, tsr_program_bytes(p));
-    most->minimum = tsr_max_size(most->minimum, p->minimum_bytes);
-    most->spill = tsr_max_size(most->spill, p->spill_bytes);
-}
-
 static tsr_most most_of(const tsr_nets *n)
 {
     tsr_most most = {0};
+    const tsr_net *net;
 
-    tsr_nets_each((tsr_nets *)n, take_most, &most);
+    for (int32_t i = 0; (net = net_at((tsr_nets *)n, i)); i++) {
+        const tsr_program *p = &net->program;
+        if (net->over)
+            continue;
+        most.bytes = tsr_max_size(most.bytes, tsr_program_bytes(p));
+        most.minimum = tsr_max_size(most.minimum, p->minimum_bytes);
+        most.spill = tsr_max_size(most.spill, p->spill_bytes);
+    }
     return most;
 }
 
@@ -262,6 +283,8 @@ tsr_status tsr_net_load(tsr_run *r, tsr_net *net, int32_t phase)
     tsr_nets_unload(&r->nets);
     tsr_program_bind(&net->program, &r->arena, r->state.bytes);
     tsr_program_set_io(&net->program, r->io, tsr_nets_spill(&r->nets) ? &r->spill : NULL);
+    net->program.between = tsr_run_beat;
+    net->program.between_user = r;
     TSR_TRY(tsr_program_load(&net->program));
     net->loaded = true;
     r->seconds_loading[phase] += tsr_now() - start;

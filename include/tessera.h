@@ -230,12 +230,13 @@ typedef struct tsr_run_desc {
     int32_t latents_shape[4];
     const uint8_t *image; /* ENCODE: [height,width,3]; not copied, it outlives tsr_run_next */
     /* where */
-    /* 0: what is free, less a margin. That is asked again before each phase: where others have taken
-     * memory since, the rest of the run is planned again (the same picture), and if nothing fits any
-     * more, that is TSR_E_BUDGET, and tsr_run_latents has what is finished. A given budget stays. */
+    /* 0: what is free, less a margin. That is asked again before each phase: where others have
+     * taken memory since, the rest of the run is planned again (the same picture), and if nothing
+     * fits any more, that is TSR_E_BUDGET, and tsr_run_latents has what is finished. A given budget
+     * stays. */
     size_t budget_bytes;
-    /* Who says what there is where budget_bytes is 0 (the whole process's share, as budget_bytes is);
-     * NULL: the system and its control group do */
+    /* Who says what there is where budget_bytes is 0 (the whole process's share, as budget_bytes
+     * is); NULL: the system and its control group do */
     size_t (*default_budget)(void *user);
     void *default_budget_user;
     tsr_offload offload; /* AUTO */

@@ -82,8 +82,7 @@ static void add_work(tsr_phase_info *p, const tsr_program *program, int32_t n_ca
 
     p->n_calls += n_calls;
     p->flops += net_flops(program, n_calls);
-    p->predicted_seconds +=
-        program->plan.load_seconds + once->seconds + n_calls * call->seconds;
+    p->predicted_seconds += program->plan.load_seconds + once->seconds + n_calls * call->seconds;
     p->streamed_bytes += (uint64_t)(once->bytes_streamed + n_calls * call->bytes_streamed);
     p->spilled_bytes += (uint64_t)(once->bytes_spilled + n_calls * call->bytes_spilled);
 }
@@ -226,9 +225,7 @@ size_t tsr_run_footprint(const tsr_run *r)
  * says so. */
 void tsr_run_release_network(tsr_run *r)
 {
-    bool room = r->set.budget_given || tsr_run_ask_budget(r) >= kept_peak(r);
-
-    if (r->keep_network && room)
+    if (r->keep_network && (r->set.budget_given || tsr_run_ask_budget(r) >= kept_peak(r)))
         return;
     tsr_nets_unload(&r->nets);
     tsr_arena_release(&r->arena, r->state.bytes);

@@ -88,7 +88,7 @@ typedef struct tsr_net {
     tsr_tape tape;
     tsr_program program;
     bool made, loaded;
-    bool over; /* it will not run again: its need does not count any more */
+    bool over;               /* it will not run again: its need does not count any more */
     tsr_plan_survey *survey; /* what planning has learned of the tape */
 } tsr_net;
 
@@ -214,7 +214,8 @@ tsr_status tsr_vae_run(tsr_run *r, void (*fill)(const tsr_run *r, float *dst), c
 void *tsr_run_state(const tsr_run *r, size_t offset);
 tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n_steps,
                             double seconds);
-/* Between two actions of a network: says the last progress again, at times. `run` is the tsr_run. */
+/* Between two actions of a network: says the last progress again, at times. `run` is the tsr_run.
+ */
 tsr_status tsr_run_beat(void *run);
 double tsr_now(void); /* seconds, monotonic */
 

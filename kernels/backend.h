@@ -104,6 +104,12 @@ struct tsr_backend {
     void (*run)(const tsr_backend *b, const tsr_call *call);
     /* True when every element of the value is finite. */
     bool (*all_finite)(const tsr_backend *b, const tsr_tensor *x, tsr_pool *pool);
+    /* How it computes the op where that is not the plain sum: "winograd". NULL: it is. The function
+     * may be NULL, too. */
+    const char *(*method)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
+    /* One thread's multiply-adds that never leave the registers, `rounds` times a few dozen: the
+     * roof of every kernel. Returns their FLOPs. May be NULL. */
+    double (*fma)(const tsr_backend *b, int32_t rounds);
     const void *impl; /* the backend's own */
 };
 

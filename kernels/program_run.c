@@ -11,6 +11,8 @@
  * NaN patterns after its last use. */
 #include "kernels/program_internal.h"
 
+#include "base/clock.h"
+
 static tsr_tensor tensor_of(const tsr_program *p, tsr_val v, const tsr_operand *o, int32_t step)
 {
     const tsr_value *x = &p->tape->values[v];
@@ -116,6 +118,7 @@ static void poison_dead(const tsr_program *p, int32_t t)
 typedef struct section {
     int32_t begin, end;         /* actions */
     int32_t first_job, end_job; /* jobs */
+    bool loop;                  /* not the prologue */
     int32_t step;
     bool find;               /* stop at the first output that is not finite */
     const char *overflowing; /* its op */
@@ -128,9 +131,22 @@ static section section_of(const tsr_program *p, bool loop, int32_t step)
                  .end = loop ? (int32_t)plan->n_actions : plan->loop_action,
                  .first_job = loop ? plan->loop_job : 0,
                  .end_job = loop ? (int32_t)plan->n_jobs : plan->loop_job,
+                 .loop = loop,
                  .step = step};
 
     return s;
+}
+
+static void compute(tsr_program *p, const tsr_action *a, const tsr_call *call)
+{
+    double start = p->clock.seconds ? tsr_clock_seconds() : 0;
+
+    if (a->stats_only)
+        p->backend->norm_stats(p->backend, call);
+    else
+        p->backend->run(p->backend, call);
+    if (p->clock.seconds)
+        p->clock.seconds[a->op] += tsr_clock_seconds() - start;
 }
 
 static tsr_status run_action(tsr_program *p, section *s, int32_t i, int32_t *issued)
@@ -146,10 +162,7 @@ static tsr_status run_action(tsr_program *p, section *s, int32_t i, int32_t *iss
     *issued = tsr_max_i32(*issued, a->n_issued);
     TSR_TRY(tsr_program_wait(p, s->first_job, a->n_needed));
     call = place_call(p, a, s->step);
-    if (a->stats_only)
-        p->backend->norm_stats(p->backend, &call);
-    else
-        p->backend->run(p->backend, &call);
+    compute(p, a, &call);
     if (s->find && !made_finite(p, a, s->step))
         s->overflowing = op->name;
     if (p->watched == op->out && p->watched_finite)
@@ -160,13 +173,19 @@ static tsr_status run_action(tsr_program *p, section *s, int32_t i, int32_t *iss
 static tsr_status run_section(tsr_program *p, section *s)
 {
     int32_t issued = s->first_job;
+    double start = p->clock.seconds ? tsr_clock_seconds() : 0;
     tsr_status st = TSR_OK;
 
     for (int32_t i = s->begin; i < s->end && st == TSR_OK && !s->overflowing; i++)
         st = run_action(p, s, i, &issued);
     if (st == TSR_OK && !s->overflowing)
         tsr_program_submit(p, issued, s->end_job, s->step);
-    return tsr_program_drain(p, st);
+    st = tsr_program_drain(p, st);
+    if (p->clock.seconds) {
+        p->clock.section_seconds[s->loop] += tsr_clock_seconds() - start;
+        p->clock.n_runs[s->loop]++;
+    }
+    return st;
 }
 
 /* Every step view has entries for this step. */
@@ -209,6 +228,11 @@ bool tsr_program_finite(const tsr_program *p, tsr_val v)
     tsr_tensor x = tensor_of(p, v, &whole, 0);
 
     return p->backend->all_finite(p->backend, &x, p->pool);
+}
+
+void tsr_program_time_ops(tsr_program *p, double *seconds)
+{
+    p->clock = (tsr_op_clock){.seconds = seconds};
 }
 
 const char *tsr_program_find_overflow(tsr_program *p, bool loop, int32_t step)

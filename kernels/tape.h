@@ -252,6 +252,10 @@ tsr_status tsr_op_image_out(tsr_tape *t, tsr_val x, tsr_val *out);
 
 /* Multiply-adds counted twice, over the whole op (one execution). */
 double tsr_op_flops(const tsr_tape *t, const tsr_op *op);
+/* Operands, weights and output, each once, as they are stored: what must move at the least. */
+double tsr_op_bytes(const tsr_tape *t, const tsr_op *op);
+/* Kind and shape, "conv2d 3x3, 2x64x64, 320 to 320": the same for ops that cost the same. */
+void tsr_op_describe(const tsr_tape *t, const tsr_op *op, char *text, size_t bytes);
 const char *tsr_op_kind_name(tsr_op_kind k);
 
 #endif

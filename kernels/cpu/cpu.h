@@ -43,6 +43,9 @@ struct tsr_cpu_table {
     /* Bytes of attention's carry for a window of the queries q. */
     size_t (*carry)(const tsr_op *op, const tsr_value *q, const tsr_window *window);
     bool (*all_finite)(const tsr_tensor *x, tsr_pool *pool);
+    /* NULL: the plain sum, always (see tsr_backend) */
+    const char *(*method)(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op);
+    double (*fma)(int32_t rounds);
 };
 
 void tsr_cpu_fill_portable(tsr_cpu_table *t);

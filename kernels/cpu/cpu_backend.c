@@ -136,6 +136,20 @@ static bool all_finite(const tsr_backend *b, const tsr_tensor *x, tsr_pool *pool
     return t->all_finite(x, pool);
 }
 
+static const char *method(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->method ? t->method(t, tape, op) : NULL;
+}
+
+static double fma_rounds(const tsr_backend *b, int32_t rounds)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->fma(rounds);
+}
+
 /* Whether the table could be filled up to `tier`. */
 static bool fill_table(tsr_cpu_table *t, tsr_cpu_tier tier)
 {
@@ -179,6 +193,8 @@ static void fill_tiers(void)
                                    .work_bytes = work_bytes,
                                    .run = run,
                                    .all_finite = all_finite,
+                                   .method = method,
+                                   .fma = fma_rounds,
                                    .impl = &c->table};
     }
 }

@@ -14,6 +14,7 @@
 #include "kernels/cpu/attention_body.h"
 #include "kernels/cpu/norm_body.h"
 #include "kernels/cpu/elementwise_body.h"
+#include "kernels/cpu/roof_body.h"
 
 static void tier_fill(tsr_cpu_table *t)
 {
@@ -38,6 +39,7 @@ static void tier_fill(tsr_cpu_table *t)
     t->kv_block = attention_kv_block;
     t->carry = attention_carry;
     t->all_finite = all_finite;
+    t->fma = roof_fma;
 }
 
 #endif

@@ -272,31 +272,6 @@ static void plan__same_question__same_hash(void)
     rig_free(&c);
 }
 
-/* Also where the plan has no prologue: its empty section is no run of the loop. */
-static void time_ops__two_steps__are_counted_apart_from_the_prologue(void)
-{
-    rig_desc d = {.dtype = TSR_F16, .file_dtype = TSR_F16, .threads = 2};
-    double *seconds, sum = 0;
-    size_t bytes, n;
-    rig r;
-
-    REQUIRE(rig_load(&r, &d));
-    n = r.p.tape->n_ops;
-    seconds = calloc(n, sizeof *seconds);
-    tsr_program_time_ops(&r.p, seconds);
-    REQUIRE(run_prologue(&r));
-    for (int32_t i = 0; i < 2; i++)
-        free(run_step(&r, i, &bytes));
-    CHECK(r.p.clock.n_runs[0] == 1 && r.p.clock.n_runs[1] == 2);
-    for (size_t i = 0; i < n; i++) {
-        CHECK_MSG(seconds[i] > 0, "op %zu took no time", i);
-        sum += seconds[i];
-    }
-    CHECK(sum <= r.p.clock.section_seconds[0] + r.p.clock.section_seconds[1]);
-    free(seconds);
-    rig_free(&r);
-}
-
 /* Inputs of the prologue, and its temporaries, give their places to the loop. */
 static void plan__prologue_only_values__die(void)
 {
@@ -612,7 +587,6 @@ int main(void)
     RUN(plan__reuse__needs_less_than_a_place_for_each);
     RUN(plan__same_question__same_hash);
     RUN(plan__prologue_only_values__die);
-    RUN(time_ops__two_steps__are_counted_apart_from_the_prologue);
     RUN(plan__nothing_allocated_afterwards);
     RUN(plan__any_allocation_fails__is_out_of_memory);
     RUN(load__numbers_that_cannot_be_held__are_refused_by_name);

@@ -168,6 +168,7 @@ typedef struct tsr_op {
     union {
         struct {
             int32_t r, s, stride, pad_top, pad_left, up_h, up_w;
+            bool direct; /* the tape's */
         } conv;
         struct {
             tsr_act pre, act;
@@ -197,6 +198,8 @@ typedef struct tsr_op {
 typedef struct tsr_tape {
     tsr_err *err;      /* the context's; not owned */
     tsr_dtype dtype;   /* of activations: TSR_F16 or TSR_F32 */
+    bool direct;       /* convolutions are summed up as they are written: --precision fp32. What
+                          tsr_tape_init sets: whether the dtype is TSR_F32 */
     tsr_value *values; /* [0] is unused */
     size_t n_values, cap_values;
     tsr_weight *weights; /* [0] is unused */

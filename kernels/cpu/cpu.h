@@ -27,7 +27,8 @@ struct tsr_cpu_table {
     const char *name;
     tsr_cpu_tier tier;
     tsr_cpu_run_fn run[TSR_OP_KINDS];
-    tsr_cpu_work_fn work[TSR_OP_KINDS]; /* NULL: no scratch */
+    tsr_cpu_work_fn work[TSR_OP_KINDS];       /* NULL: no scratch */
+    tsr_cpu_work_fn least_work[TSR_OP_KINDS]; /* NULL: as much as work says */
     /* packing of matrix weights, conv and linear alike (see tsr_backend) */
     size_t (*packed_bytes)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w);
     int32_t (*panel_rows)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w);
@@ -45,6 +46,8 @@ struct tsr_cpu_table {
     bool (*all_finite)(const tsr_tensor *x, tsr_pool *pool);
     /* NULL: the plain sum, always (see tsr_backend) */
     const char *(*method)(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op);
+    /* NULL: 1, always */
+    int32_t (*row_unit)(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op);
     double (*fma)(int32_t rounds);
 };
 

@@ -122,6 +122,15 @@ static size_t work_bytes(const tsr_backend *b, const tsr_tape *tape, const tsr_o
     return t->work[op->kind] ? t->work[op->kind](t, tape, op, window, n_threads) : 0;
 }
 
+static size_t least_work(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op,
+                         const tsr_window *window, int32_t n_threads)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->least_work[op->kind] ? t->least_work[op->kind](t, tape, op, window, n_threads)
+                                   : work_bytes(b, tape, op, window, n_threads);
+}
+
 static void run(const tsr_backend *b, const tsr_call *call)
 {
     const tsr_cpu_table *t = b->impl;
@@ -141,6 +150,13 @@ static const char *method(const tsr_backend *b, const tsr_tape *tape, const tsr_
     const tsr_cpu_table *t = b->impl;
 
     return t->method ? t->method(t, tape, op) : NULL;
+}
+
+static int32_t row_unit(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->row_unit ? t->row_unit(t, tape, op) : 1;
 }
 
 static double fma_rounds(const tsr_backend *b, int32_t rounds)
@@ -194,6 +210,8 @@ static void fill_tiers(void)
                                    .run = run,
                                    .all_finite = all_finite,
                                    .method = method,
+                                   .row_unit = row_unit,
+                                   .least_work = least_work,
                                    .fma = fma_rounds,
                                    .impl = &c->table};
     }

@@ -11,6 +11,7 @@
 #include "kernels/cpu/gemm_tile.h"
 #include "kernels/cpu/gemm_pack_body.h"
 #include "kernels/cpu/gemm_body.h"
+#include "kernels/cpu/winograd_body.h"
 #include "kernels/cpu/attention_body.h"
 #include "kernels/cpu/norm_body.h"
 #include "kernels/cpu/elementwise_body.h"
@@ -18,13 +19,13 @@
 
 static void tier_fill(tsr_cpu_table *t)
 {
-    t->run[TSR_OP_CONV2D] = conv2d_run;
+    t->run[TSR_OP_CONV2D] = conv_run;
     t->run[TSR_OP_LINEAR] = linear_run;
     t->run[TSR_OP_ATTENTION] = attention_run;
     t->run[TSR_OP_GROUP_NORM] = group_norm_run;
     t->run[TSR_OP_LAYER_NORM] = layer_norm_run;
     t->run[TSR_OP_ADD] = add_run;
-    t->work[TSR_OP_CONV2D] = gemm_work;
+    t->work[TSR_OP_CONV2D] = conv_work;
     t->work[TSR_OP_LINEAR] = gemm_work;
     t->work[TSR_OP_ATTENTION] = attention_work;
     t->work[TSR_OP_GROUP_NORM] = group_norm_work;
@@ -39,6 +40,9 @@ static void tier_fill(tsr_cpu_table *t)
     t->kv_block = attention_kv_block;
     t->carry = attention_carry;
     t->all_finite = all_finite;
+    t->least_work[TSR_OP_CONV2D] = conv_least_work;
+    t->method = conv_method;
+    t->row_unit = conv_row_unit;
     t->fma = roof_fma;
 }
 

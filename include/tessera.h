@@ -83,11 +83,11 @@ typedef enum tsr_backend_kind {
 } tsr_backend_kind;
 
 typedef enum tsr_cpu_tier {
-    TSR_TIER_AUTO,     /* the fastest that this machine has */
-    TSR_TIER_PORTABLE, /* plain C: the oracle */
-    TSR_TIER_AVX2,     /* AVX2, FMA, F16C */
-    TSR_TIER_AVX512,   /* AVX-512 F, BW, DQ, VL */
-    TSR_TIER_AVX512FP16
+    TSR_TIER_AUTO,      /* the fastest that this machine has */
+    TSR_TIER_PORTABLE,  /* plain C: the oracle */
+    TSR_TIER_AVX2,      /* AVX2, FMA, F16C */
+    TSR_TIER_AVX512,    /* AVX-512 F, BW, DQ, VL */
+    TSR_TIER_AVX512FP16 /* and arithmetic in halves, for linear layers in fp16 */
 } tsr_cpu_tier;
 
 typedef struct tsr_context_desc {

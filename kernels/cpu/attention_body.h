@@ -13,7 +13,8 @@
  *
  * Exactness: blocks of keys start at key 0 and have one fixed size; a query's sums run over them in
  * order, inside a block over d (scores) and keys (l, o) in order. Windows, threads, batch and the
- * cut of the queries do not enter. All in f32. A masked score is -inf, e^-inf = 0.
+ * cut of the queries do not enter. All in f32. Scores are in units of ln 2 (q is scaled by
+ * scale / ln 2), so that weights are powers of 2. A masked score is -inf, its weight 2^-125.
  *
  * Keys in blocks: m, l and o of a panel are one record, [2 + dh_tiles][TILE_N]. With call->carry
  * the records of the window's panels live there from call to call instead of in the scratch, and a
@@ -130,18 +131,22 @@ static void attention_load_row(const attention *a, const tsr_tensor *x, int32_t 
 {
     size_t at = (size_t)head * (size_t)a->dh;
     const void *src = tensor_at(x, n, t);
+    int32_t d = 0;
 
-    for (int32_t d = 0; d < a->dh; d += VEC_N)
+    if (x->dtype == TSR_F16)
+        for (; d + VEC_N <= a->dh; d += VEC_N)
+            vec_store(dst + d, vec_load_f16((const uint16_t *)src + at + d));
+    for (; d < a->dh; d += VEC_N)
         vec_store(dst + d, vec_load_as(x->dtype, src, at + (size_t)d, a->dh - d));
     vec_store(dst + a->ld - VEC_N, vec_zero());
 }
 
-/* Queries q0 .. q0 + n times scale, transposed into panels; missing queries are zeros. */
+/* Queries q0 .. q0 + n times scale / ln 2, transposed into panels; missing queries are zeros. */
 static void attention_load_q(const attention *a, const attention_scratch *s, int32_t n,
                              int32_t head, int32_t q0, int32_t n_q)
 {
     float *row = s->k; /* free until the first block */
-    float scale = a->call->op->u.attention.scale;
+    float scale = a->call->op->u.attention.scale * 1.44269504f;
 
     memset(s->q, 0, sizeof(float) * (size_t)a->room * (size_t)a->dh * TILE_N);
     for (int32_t i = 0; i < n_q; i++) {
@@ -206,19 +211,21 @@ static void attention_softmax(float *s, int32_t n_keys, float *max, float *sum, 
                               int32_t n_o)
 {
     vec m0 = vec_load(max), m1 = vec_load(max + VEC_N), a0 = m0, a1 = m1, l0, l1;
+    bool raised;
 
     for (int32_t i = 0; i < n_keys; i++) {
         m0 = vec_max(m0, vec_load(s + (size_t)i * TILE_N));
         m1 = vec_max(m1, vec_load(s + (size_t)i * TILE_N + VEC_N));
     }
-    a0 = vec_exp_below(vec_sub(a0, m0));
-    a1 = vec_exp_below(vec_sub(a1, m1));
+    raised = vec_any_less(a0, m0) || vec_any_less(a1, m1);
+    a0 = vec_exp2_below(vec_sub(a0, m0));
+    a1 = vec_exp2_below(vec_sub(a1, m1));
     l0 = vec_mul(vec_load(sum), a0);
     l1 = vec_mul(vec_load(sum + VEC_N), a1);
     for (int32_t i = 0; i < n_keys; i++) {
         float *p = s + (size_t)i * TILE_N;
-        vec w0 = vec_exp_below(vec_sub(vec_load(p), m0)),
-            w1 = vec_exp_below(vec_sub(vec_load(p + VEC_N), m1));
+        vec w0 = vec_exp2_below(vec_sub(vec_load(p), m0)),
+            w1 = vec_exp2_below(vec_sub(vec_load(p + VEC_N), m1));
 
         vec_store(p, w0);
         vec_store(p + VEC_N, w1);
@@ -229,6 +236,8 @@ static void attention_softmax(float *s, int32_t n_keys, float *max, float *sum, 
     vec_store(max + VEC_N, m1);
     vec_store(sum, l0);
     vec_store(sum + VEC_N, l1);
+    if (!raised) /* the factors are 1 */
+        return;
     for (int32_t i = 0; i < n_o; i++, o += TILE_N) {
         vec_store(o, vec_mul(vec_load(o), a0));
         vec_store(o + VEC_N, vec_mul(vec_load(o + VEC_N), a1));

@@ -1,8 +1,8 @@
 /* cpu.h -- the CPU backend's table of kernels, one a tier.
  *
- * A table is filled portable first and overwritten upwards (portable, avx2, avx512): a tier only
- * replaces what it does better, together with the packing and scratch facts that belong to it.
- * A table is a value: tests build two and compare them op by op.
+ * A table is filled portable first and overwritten upwards (portable, avx2, avx512,
+ * avx512fp16): a tier only replaces what it does better, together with the packing and scratch
+ * facts that belong to it. A table is a value: tests build two and compare them op by op.
  *
  * Exactness laws for every kernel here: the order of every reduction depends on the op's shape and
  * the tier alone, never on window, thread count or batch; work is split over rows, columns, heads
@@ -52,8 +52,9 @@ struct tsr_cpu_table {
 };
 
 void tsr_cpu_fill_portable(tsr_cpu_table *t);
-void tsr_cpu_fill_avx2(tsr_cpu_table *t);   /* in builds for x86 */
-void tsr_cpu_fill_avx512(tsr_cpu_table *t); /* likewise */
+void tsr_cpu_fill_avx2(tsr_cpu_table *t);       /* in builds for x86 */
+void tsr_cpu_fill_avx512(tsr_cpu_table *t);     /* likewise */
+void tsr_cpu_fill_avx512fp16(tsr_cpu_table *t); /* likewise, where the compiler knows it */
 
 /* The machine has the tier's instructions and its system saves their registers (cpu_tiers.c). */
 bool tsr_cpu_has_tier(tsr_cpu_tier tier);

@@ -184,6 +184,12 @@ static bool fill_table(tsr_cpu_table *t, tsr_cpu_tier tier)
         reached = TSR_TIER_AVX512;
     }
 #endif
+#if defined(TSR_HAVE_TIER_avx512fp16)
+    if (tier >= TSR_TIER_AVX512FP16) {
+        tsr_cpu_fill_avx512fp16(t);
+        reached = TSR_TIER_AVX512FP16;
+    }
+#endif
     t->tier = tier;
     t->name = tsr_cpu_tier_name(tier);
     return reached == tier;

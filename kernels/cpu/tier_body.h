@@ -1,7 +1,8 @@
 /* tier_body.h -- everything that a vector tier replaces in the table of kernels.
  *
- * A tier's one source file includes its vec_<isa>.h and then this. Conversions, gathers and
- * time embeddings stay portable: they are a few thousand elements a picture. */
+ * A tier's one source file includes its vec_<isa>.h, says whether it packs weights scaled
+ * (PACK_SCALED, gemm_pack_body.h), and includes this. Conversions, gathers and time embeddings stay
+ * portable: they are a few thousand elements a picture. */
 #ifndef TSR_KERNELS_CPU_TIER_BODY_H
 #define TSR_KERNELS_CPU_TIER_BODY_H
 

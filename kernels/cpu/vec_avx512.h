@@ -7,6 +7,7 @@
 #define TSR_KERNELS_CPU_VEC_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -101,6 +102,15 @@ static inline vec vec_pow2(vec n)
 {
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+static inline vec vec_scale(vec p, vec n_shifted)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(
+        _mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(n_shifted), 23)));
+}
+static inline bool vec_any_less(vec a, vec b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ) != 0;
 }
 static inline vec vec_if_less(vec a, vec b, vec x, vec y)
 {

@@ -219,7 +219,7 @@ static void plan__unets__fit_the_design(void)
     net_close(&n);
     if (open_unet(&n, "sdxl", 128)) {
         check_sweep(&n, "sdxl 1024");
-        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {76, 0.8}, {0, 0}});
+        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {78, 0.8}, {0, 0}});
     }
     net_close(&n);
 }

@@ -1,11 +1,11 @@
 #!/bin/sh
 # run.sh [--rounds N] [--under CMD] [--at-most N] [--table] -- gen against OpenVINO, PyTorch and stable-diffusion.cpp, on this CPU.
 #
-# Builds gen, makes everything else under TESSERA_PEERS (build/peers; 25 GB): a Python environment with torch, diffusers and openvino,
+# Builds gen, makes everything else under TESSERA_PEERS (build/peers; 17 GB): a Python environment with torch, diffusers and openvino,
 # full-size weights from tools/hashed_weights, the peers' forms of them, and stable-diffusion.cpp in Release for this machine from the source
 # package of its Python binding. Then it measures in alternation, each measurement a process of its own whose picture is checked, and
 # appends to results.jsonl there: a run that was stopped goes on. Half an hour of installing and converting, once;
-# then about 3 minutes an alternation on two cores. Needs python3 with venv, a C++ compiler, and the package index that pip is set to.
+# then about 2 minutes an alternation on two cores. Needs python3 with venv, a C++ compiler, and the package index that pip is set to.
 set -eu
 . "$(dirname -- "$0")/../../tools/lib.sh"
 

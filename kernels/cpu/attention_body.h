@@ -141,20 +141,45 @@ static void attention_load_row(const attention *a, const tsr_tensor *x, int32_t 
     vec_store(dst + a->ld - VEC_N, vec_zero());
 }
 
+/* Rows to columns: every round puts row i + VEC_N / 2 between the lanes of row i. */
+static inline void attention_transpose(vec r[VEC_N])
+{
+#pragma GCC unroll 4
+    for (int32_t round = 1; round < VEC_N; round *= 2) {
+        vec from[VEC_N];
+
+        memcpy(from, r, sizeof from);
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < VEC_N / 2; i++) {
+            vec_zip(&from[i], &from[i + VEC_N / 2]);
+            r[2 * i] = from[i];
+            r[2 * i + 1] = from[i + VEC_N / 2];
+        }
+    }
+}
+
 /* Queries q0 .. q0 + n times scale / ln 2, transposed into panels; missing queries are zeros. */
 static void attention_load_q(const attention *a, const attention_scratch *s, int32_t n,
                              int32_t head, int32_t q0, int32_t n_q)
 {
-    float *row = s->k; /* free until the first block */
-    float scale = a->call->op->u.attention.scale * 1.44269504f;
+    const tsr_tensor *q = &a->call->in[0];
+    size_t at = (size_t)head * (size_t)a->dh;
+    const vec scale = vec_set(a->call->op->u.attention.scale * 1.44269504f);
 
-    memset(s->q, 0, sizeof(float) * (size_t)a->room * (size_t)a->dh * TILE_N);
-    for (int32_t i = 0; i < n_q; i++) {
+    for (int32_t i = 0; i < tsr_div_up(n_q, TILE_N) * TILE_N; i += VEC_N) {
         float *dst = s->q + (size_t)(i / TILE_N) * (size_t)a->dh * TILE_N + i % TILE_N;
 
-        attention_load_row(a, &a->call->in[0], n, head, q0 + i, row);
-        for (int32_t d = 0; d < a->dh; d++)
-            dst[(size_t)d * TILE_N] = row[d] * scale;
+        for (int32_t d = 0; d < a->dh; d += VEC_N, dst += (size_t)VEC_N * TILE_N) {
+            vec r[VEC_N];
+
+            for (int32_t j = 0; j < VEC_N; j++)
+                r[j] = i + j < n_q ? vec_load_as(q->dtype, tensor_at(q, n, q0 + i + j),
+                                                 at + (size_t)d, a->dh - d)
+                                   : vec_zero();
+            attention_transpose(r);
+            for (int32_t j = 0; j < tsr_min_i32(VEC_N, a->dh - d); j++)
+                vec_store(dst + (size_t)j * TILE_N, vec_mul(r[j], scale));
+        }
     }
 }
 
@@ -267,19 +292,22 @@ static void attention_store(const attention *a, const attention_scratch *s, int3
                             int32_t q0, int32_t n_q)
 {
     const tsr_tensor *out = &a->call->out;
-    float *row = s->k;
+    size_t at = (size_t)head * (size_t)a->dh;
 
-    for (int32_t i = 0; i < n_q; i++) {
-        attention_record r = attention_record_of(a, s, i / TILE_N);
-        const float *o = r.o + i % TILE_N;
-        size_t at = (size_t)head * (size_t)a->dh;
-        vec sum = vec_set(r.sum[i % TILE_N]);
+    for (int32_t i = 0; i < n_q; i += VEC_N) {
+        attention_record rec = attention_record_of(a, s, i / TILE_N);
+        const float *o = rec.o + i % TILE_N, *sum = rec.sum + i % TILE_N;
 
-        for (int32_t d = 0; d < a->dh; d++)
-            row[d] = o[(size_t)d * TILE_N];
-        for (int32_t d = 0; d < a->dh; d += VEC_N)
-            vec_store_as(out->dtype, tensor_at(out, n, q0 + i), at + (size_t)d,
-                         vec_div(vec_load(row + d), sum), a->dh - d);
+        for (int32_t d = 0; d < a->dh; d += VEC_N, o += (size_t)VEC_N * TILE_N) {
+            vec r[VEC_N];
+
+            for (int32_t j = 0; j < VEC_N; j++)
+                r[j] = d + j < a->dh ? vec_load(o + (size_t)j * TILE_N) : vec_zero();
+            attention_transpose(r);
+            for (int32_t j = 0; j < tsr_min_i32(VEC_N, n_q - i); j++)
+                vec_store_as(out->dtype, tensor_at(out, n, q0 + i + j), at + (size_t)d,
+                             vec_div(r[j], vec_set(sum[j])), a->dh - d);
+        }
     }
 }
 

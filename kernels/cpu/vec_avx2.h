@@ -130,6 +130,15 @@ static inline vec vec_if_less(vec a, vec b, vec x, vec y) /* a < b ? x : y; y wh
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
 
+/* Lanes of a and b in turn: *a gets a0 b0 a1 .. of the lower halves, *b those of the upper. */
+static inline void vec_zip(vec *a, vec *b)
+{
+    __m256 lo = _mm256_unpacklo_ps(*a, *b), hi = _mm256_unpackhi_ps(*a, *b);
+
+    *a = _mm256_permute2f128_ps(lo, hi, 0x20);
+    *b = _mm256_permute2f128_ps(lo, hi, 0x31);
+}
+
 /* ((0+4) + (2+6)) + ((1+5) + (3+7)) */
 static inline float vec_sum(vec a)
 {

@@ -117,6 +117,15 @@ static inline vec vec_if_less(vec a, vec b, vec x, vec y)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
 }
 
+static inline void vec_zip(vec *a, vec *b)
+{
+    const __m512i lower = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    vec lo = _mm512_permutex2var_ps(*a, lower, *b);
+
+    *b = _mm512_permutex2var_ps(*a, _mm512_add_epi32(lower, _mm512_set1_epi32(8)), *b);
+    *a = lo;
+}
+
 /* Upper half onto lower half, then as in vec_avx2.h. */
 static inline float vec_sum(vec a)
 {

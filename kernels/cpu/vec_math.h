@@ -60,17 +60,17 @@ static inline vec vec_exp2_below(vec x)
     return vec_exp2_part(vec_sub(in, vec_sub(n, shift)), n);
 }
 
-/* e^x by the same steps as exp2, x / ln 2 taken apart without rounding; inf above 88.3, 2^-125
- * below -86.6. */
+/* e^x = 2^n e^r, r in units of ln 2 from there on; n * ln2_hi is exact for |n| < 2^8. inf
+ * above 88.3, 2^-125 below -86.6. */
 static inline vec vec_exp(vec x)
 {
-    const vec shift = vec_set(0x1.8p23f), hi = vec_set(88.3f), log2e = vec_set(0x1.715476p+0f),
-              log2e_rest = vec_set(0x1.4ae0cp-26f);
+    const vec shift = vec_set(0x1.8p23f), hi = vec_set(88.3f), log2e = vec_set(1.44269504f),
+              ln2_hi = vec_set(-0x1.62e4p-1f), ln2_lo = vec_set(-0x1.7f7d1cp-20f);
     vec in = vec_max(vec_set(-86.6f), vec_min(hi, x));
-    vec n = vec_fma(in, log2e, shift), whole = vec_sub(shift, n);
-    vec r = vec_fma(in, log2e_rest, vec_fma(in, log2e, whole));
+    vec n = vec_fma(in, log2e, shift), whole = vec_sub(n, shift);
+    vec r = vec_fma(whole, ln2_lo, vec_fma(whole, ln2_hi, in));
 
-    return vec_if_less(hi, x, vec_set(__builtin_inff()), vec_exp2_part(r, n));
+    return vec_if_less(hi, x, vec_set(__builtin_inff()), vec_exp2_part(vec_mul(r, log2e), n));
 }
 
 static inline vec vec_silu(vec x)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "cli/keep_latents.h"
 #include "cli/latents_file.h"
 #include "cli/out_path.h"

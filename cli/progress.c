@@ -3,22 +3,14 @@
 
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "memory/budget.h"
 
 enum { DEFAULT_COLUMNS = 80, MAX_COLUMNS = 200 };
 
 #define SECONDS_BETWEEN 0.1
-
-double tsr_clock_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void tsr_progress_line_init(tsr_progress_line *line, FILE *to, bool wanted)
 {

@@ -29,6 +29,4 @@ void tsr_progress_line_wipe(tsr_progress_line *line);
 /* The text alone, cut to `bytes`; returns buf. */
 char *tsr_progress_text(const tsr_progress *p, char *buf, size_t bytes);
 
-double tsr_clock_seconds(void); /* monotonic */
-
 #endif

@@ -83,11 +83,11 @@ typedef enum tsr_backend_kind {
 } tsr_backend_kind;
 
 typedef enum tsr_cpu_tier {
-    TSR_TIER_AUTO,     /* the fastest that this machine has */
-    TSR_TIER_PORTABLE, /* plain C: the oracle */
-    TSR_TIER_AVX2,     /* AVX2, FMA, F16C */
-    TSR_TIER_AVX512,   /* AVX-512 F, BW, DQ, VL */
-    TSR_TIER_AVX512FP16
+    TSR_TIER_AUTO,      /* the fastest that this machine has */
+    TSR_TIER_PORTABLE,  /* plain C: the oracle */
+    TSR_TIER_AVX2,      /* AVX2, FMA, F16C */
+    TSR_TIER_AVX512,    /* AVX-512 F, BW, DQ, VL */
+    TSR_TIER_AVX512FP16 /* and arithmetic in halves, for linear layers in fp16 */
 } tsr_cpu_tier;
 
 typedef struct tsr_context_desc {
@@ -247,6 +247,7 @@ typedef struct tsr_run_desc {
     bool strict;           /* refuse rather than degrade */
     bool plan_only; /* tsr_run_next will not be called: reserve nothing, and refuse nothing: what
                      * does not fit is planned at its least, predicted above its budget */
+    bool time_ops;  /* time every op: tsr_run_get_ops */
     /* who listens */
     tsr_progress_fn progress;
     void *progress_user;
@@ -319,6 +320,34 @@ typedef struct tsr_run_info {
     int32_t n_phases;
     const tsr_phase_info *phases;
 } tsr_run_info;
+
+/* One kind of work in one network: ops of the same kind and shape, together. */
+typedef struct tsr_op_info {
+    const char *phase; /* "text", "denoise", "decode" */
+    bool once;         /* before the first step; else in every call (text: a prompt; decode: one) */
+    const char *what;  /* "conv2d 3x3, 2x64x64, 320 to 320" */
+    const char *method; /* "": the plain sum; "winograd", whose flops are those of the plain sum */
+    bool matrix;        /* convolution, linear or attention */
+    int32_t n_ops;
+    double flops, bytes; /* of one call; operands, weights and results count once */
+    double seconds;      /* of one call: the mean of all that were made */
+} tsr_op_info;
+
+/* What the ops of a run with `time_ops` took, phase by phase, the longest first, after its
+ * pictures. A row whose `what` is "all of it" has the whole call, waiting for weights included.
+ * *ops lives until the next call or the end of the run. TSR_E_USAGE without `time_ops`, TSR_E_OOM.
+ */
+tsr_status tsr_run_get_ops(tsr_run *run, const tsr_op_info **ops, int32_t *n);
+
+typedef struct tsr_roof {
+    int32_t n_threads;
+    double flops; /* multiply-adds in registers, counted twice, a second; 0: unknown */
+    double bytes; /* read from memory a second */
+} tsr_roof;
+
+/* Measures what `n_threads` of the context's threads can do at most: half a second and 128 MiB.
+ * Errors: TSR_E_USAGE, TSR_E_OOM. */
+tsr_status tsr_context_roof(tsr_context *ctx, int32_t n_threads, tsr_roof *roof);
 
 /* What was resolved and planned, and what was measured so far. Strings live as long as the run. */
 void tsr_run_get_info(const tsr_run *run, tsr_run_info *info);

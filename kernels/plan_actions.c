@@ -74,7 +74,8 @@ static void release_weights(tsr_lower *l, const tsr_chain *c)
 
 static int32_t work_item(tsr_lower *l, tsr_chain *c, const tsr_op *op, const tsr_window *w)
 {
-    size_t bytes = l->b->work_bytes(l->b, l->t, op, w, l->n_threads);
+    bool least = l->k->least_work && l->b->least_work;
+    size_t bytes = (least ? l->b->least_work : l->b->work_bytes)(l->b, l->t, op, w, l->n_threads);
 
     if (bytes == 0)
         return 0;

@@ -16,6 +16,8 @@
  * NaN patterns after its last use. */
 #include "kernels/program_internal.h"
 
+#include "base/clock.h"
+
 static tsr_tensor tensor_of(const tsr_program *p, tsr_val v, const tsr_operand *o, int32_t step)
 {
     const tsr_value *x = &p->tape->values[v];
@@ -160,7 +162,19 @@ static tsr_call place_call(const tsr_program *p, const tsr_action *a, const tsr_
     return call;
 }
 
-static void run_window(const tsr_program *p, const tsr_action *a, int32_t step)
+static void compute(tsr_program *p, const tsr_action *a, const tsr_call *call)
+{
+    double start = p->clock.seconds ? tsr_clock_seconds() : 0;
+
+    if (a->stats_only)
+        p->backend->norm_stats(p->backend, call);
+    else
+        p->backend->run(p->backend, call);
+    if (p->clock.seconds)
+        p->clock.seconds[a->op] += tsr_clock_seconds() - start;
+}
+
+static void run_window(tsr_program *p, const tsr_action *a, int32_t step)
 {
     const tsr_op *op = &p->tape->ops[a->op];
     const tsr_value *out = &p->tape->values[op->out];
@@ -173,10 +187,7 @@ static void run_window(const tsr_program *p, const tsr_action *a, int32_t step)
         w.n0 = n0;
         w.n1 = n0 + group_size(p, out, pitch);
         call = place_call(p, a, &w, step);
-        if (a->stats_only)
-            p->backend->norm_stats(p->backend, &call);
-        else
-            p->backend->run(p->backend, &call);
+        compute(p, a, &call);
     }
 }
 
@@ -228,6 +239,7 @@ static void poison_dead(const tsr_program *p, int32_t t)
 typedef struct section {
     int32_t begin, end;         /* actions */
     int32_t first_job, end_job; /* jobs */
+    bool loop;                  /* not the prologue */
     int32_t step;
     bool find;               /* stop at the first output that is not finite */
     const char *overflowing; /* its op */
@@ -240,6 +252,7 @@ static section section_of(const tsr_program *p, bool loop, int32_t step)
                  .end = loop ? (int32_t)plan->n_actions : plan->loop_action,
                  .first_job = loop ? plan->loop_job : 0,
                  .end_job = loop ? (int32_t)plan->n_jobs : plan->loop_job,
+                 .loop = loop,
                  .step = step};
 
     return s;
@@ -267,6 +280,7 @@ static tsr_status run_action(tsr_program *p, section *s, int32_t i, int32_t *iss
 static tsr_status run_section(tsr_program *p, section *s)
 {
     int32_t issued = s->first_job;
+    double start = p->clock.seconds ? tsr_clock_seconds() : 0;
     tsr_status st = TSR_OK;
 
     for (int32_t i = s->begin; i < s->end && st == TSR_OK && !s->overflowing; i++) {
@@ -276,7 +290,12 @@ static tsr_status run_section(tsr_program *p, section *s)
     }
     if (st == TSR_OK && !s->overflowing)
         tsr_program_submit(p, issued, s->end_job, s->step);
-    return tsr_program_drain(p, st);
+    st = tsr_program_drain(p, st);
+    if (p->clock.seconds) {
+        p->clock.section_seconds[s->loop] += tsr_clock_seconds() - start;
+        p->clock.n_runs[s->loop]++;
+    }
+    return st;
 }
 
 /* Every step view has entries for this step. */
@@ -319,6 +338,11 @@ bool tsr_program_finite(const tsr_program *p, tsr_val v)
     tsr_tensor x = tensor_of(p, v, &whole, 0);
 
     return entries_finite(p, &x, &p->tape->values[v]);
+}
+
+void tsr_program_time_ops(tsr_program *p, double *seconds)
+{
+    p->clock = (tsr_op_clock){.seconds = seconds};
 }
 
 const char *tsr_program_find_overflow(tsr_program *p, bool loop, int32_t step)

@@ -34,7 +34,8 @@ const char *tsr_op_kind_name(tsr_op_kind k)
 
 void tsr_tape_init(tsr_tape *t, tsr_dtype dtype, tsr_err *err)
 {
-    *t = (tsr_tape){.err = err, .dtype = dtype, .n_values = 1, .n_weights = 1};
+    *t = (tsr_tape){
+        .err = err, .dtype = dtype, .direct = dtype == TSR_F32, .n_values = 1, .n_weights = 1};
 }
 
 void tsr_tape_free(tsr_tape *t)

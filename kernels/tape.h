@@ -183,6 +183,7 @@ typedef struct tsr_op {
     union {
         struct {
             int32_t r, s, stride, pad_top, pad_left, up_h, up_w;
+            bool direct; /* the tape's */
         } conv;
         struct {
             tsr_act pre, act;
@@ -212,6 +213,8 @@ typedef struct tsr_op {
 typedef struct tsr_tape {
     tsr_err *err;      /* the context's; not owned */
     tsr_dtype dtype;   /* of activations: TSR_F16 or TSR_F32 */
+    bool direct;       /* convolutions are summed up as they are written: --precision fp32. What
+                          tsr_tape_init sets: whether the dtype is TSR_F32 */
     tsr_value *values; /* [0] is unused */
     size_t n_values, cap_values;
     tsr_weight *weights; /* [0] is unused */
@@ -270,6 +273,10 @@ tsr_status tsr_op_image_out(tsr_tape *t, tsr_val x, tsr_val *out);
 
 /* Multiply-adds counted twice, over the whole op (one execution). */
 double tsr_op_flops(const tsr_tape *t, const tsr_op *op);
+/* Operands, weights and output, each once, as they are stored: what must move at the least. */
+double tsr_op_bytes(const tsr_tape *t, const tsr_op *op);
+/* Kind and shape, "conv2d 3x3, 2x64x64, 320 to 320": the same for ops that cost the same. */
+void tsr_op_describe(const tsr_tape *t, const tsr_op *op, char *text, size_t bytes);
 const char *tsr_op_kind_name(tsr_op_kind k);
 
 #endif

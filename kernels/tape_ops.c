@@ -90,6 +90,7 @@ tsr_status tsr_op_conv2d(tsr_tape *t, const tsr_conv_desc *d, tsr_val *out)
     op.u.conv.pad_left = d->pad_left;
     op.u.conv.up_h = d->up_h;
     op.u.conv.up_w = d->up_w;
+    op.u.conv.direct = t->direct;
     return tsr_tape_append(t, &op, &shape, out);
 }
 

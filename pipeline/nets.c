@@ -72,6 +72,7 @@ static tsr_status record_vae(tsr_nets *n, tsr_context *ctx, tsr_model *m, const 
     int32_t i = n->n_vae++;
 
     tsr_tape_init(&n->vae[i].tape, dtype, &ctx->err);
+    n->vae[i].tape.direct = s->dtype == TSR_F32; /* float alone does not ask for it */
     if (s->task == TSR_TASK_ENCODE)
         TSR_TRY(tsr_vae_encode_build(&n->vae[i].tape, &m->vae, &m->vae_cfg,
                                      (int32_t[]){1, s->height, s->width}, &n->vae_in[i],

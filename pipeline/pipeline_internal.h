@@ -30,7 +30,13 @@
        */
 #endif
 
-enum { TSR_MAX_ENCODERS = 2, TSR_MAX_PHASES = 4, TSR_MAX_SIZE = 16384, TSR_MAX_STEPS = 1000 };
+enum {
+    TSR_MAX_ENCODERS = 2,
+    TSR_MAX_PHASES = 4,
+    TSR_MAX_SIZE = 16384,
+    TSR_MAX_STEPS = 1000,
+    TSR_OP_TEXT = 96
+};
 
 struct tsr_context {
     tsr_err err;
@@ -177,6 +183,10 @@ struct tsr_run {
     uint64_t planning_allocations; /* of planning again, not part of `allocations` */
     int32_t times_replanned;
     tsr_buf record, parameters; /* reserved when the run is made */
+    bool time_ops;
+    double *op_seconds; /* of all networks, one after the other */
+    tsr_op_info *ops;   /* what tsr_run_get_ops gave last, and their texts */
+    char (*op_texts)[TSR_OP_TEXT];
 };
 
 enum { TSR_RUN_TEXT, TSR_RUN_DENOISE, TSR_RUN_DECODE, TSR_RUN_IMAGE }; /* indices of phases[] */
@@ -278,6 +288,9 @@ tsr_status tsr_run_say_largest(tsr_run *r);
 /* The largest size of the same aspect that fits the budget; 0 when none does. Leaves the run as it
  * was. */
 tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height);
+
+/* ops.c: from now on every op is timed, when the run was asked to. */
+tsr_status tsr_run_time_ops(tsr_run *r);
 
 /* record.c */
 tsr_status tsr_record_reserve(tsr_run *r);

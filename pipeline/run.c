@@ -9,9 +9,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/num.h"
 #include "memory/budget.h"
 
@@ -21,10 +21,7 @@
 
 double tsr_now(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return tsr_clock_seconds();
 }
 
 void *tsr_run_state(const tsr_run *r, size_t offset)
@@ -197,6 +194,7 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     hash_plan(r);
     if (d->plan_only)
         return TSR_OK;
+    TSR_TRY(tsr_run_time_ops(r));
     return reserve(r);
 }
 
@@ -216,6 +214,7 @@ tsr_status tsr_run_make(tsr_context *ctx, tsr_model *model, const tsr_run_desc *
     r->default_budget = desc->default_budget;
     r->default_budget_user = desc->default_budget_user;
     r->plan_only = desc->plan_only;
+    r->time_ops = desc->time_ops;
     r->peak_at_start = tsr_mem_peak();
     r->image = desc->task == TSR_TASK_ENCODE ? desc->image : NULL;
     r->peak_before = tsr_mem_peak();
@@ -243,6 +242,9 @@ void tsr_run_free(tsr_run *r)
         tsr_free(r->ids[1][e]);
     }
     tsr_free(r->given_latents);
+    tsr_free(r->op_seconds);
+    tsr_free(r->ops);
+    tsr_free(r->op_texts);
     tsr_buf_free(&r->record);
     tsr_buf_free(&r->parameters);
     tsr_free(r);

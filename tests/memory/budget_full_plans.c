@@ -233,7 +233,7 @@ static void plan__unets__fit_the_design(void)
     net_close(&n);
     if (open_unet(&n, "sdxl", 128)) {
         check_sweep(&n, "sdxl 1024");
-        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {76, 0.8}, {0, 0}});
+        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {78, 0.8}, {0, 0}});
     }
     net_close(&n);
 }
@@ -244,7 +244,7 @@ static void plan__decoders__fit_the_design(void)
 
     if (open_decoder(&n, "sd15", 64, TSR_F16)) {
         check_sweep(&n, "decoder 512 fp16");
-        check_promises(&n, "decoder 512 fp16", (promise[]){{39, 0.9}, {26, 0.8}, {0, 0}});
+        check_promises(&n, "decoder 512 fp16", (promise[]){{39, 0.85}, {26, 0.8}, {0, 0}});
     }
     net_close(&n);
     if (open_decoder(&n, "sd15", 256, TSR_F16)) {

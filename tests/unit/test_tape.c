@@ -569,6 +569,35 @@ static void flops__conv_linear_attention__count_multiply_adds_twice(void)
     end(&f);
 }
 
+static void describe__ops__name_what_they_cost(void)
+{
+    fixture f;
+    tsr_val y;
+    char text[96];
+    size_t element;
+
+    begin(&f);
+    element = tsr_dtype_size(f.t.values[f.x].dtype);
+    CHECK(tsr_op_conv2d(&f.t, &(tsr_conv_desc){.x = f.x, .weight = f.conv}, &y) == TSR_OK);
+    tsr_op_describe(&f.t, &f.t.ops[0], text, sizeof text);
+    CHECK_MSG(strcmp(text, "conv2d 3x3, 2x6x4, 32 to 16") == 0, "%s", text);
+    CHECK(tsr_op_linear(&f.t,
+                        &(tsr_linear_desc){.x = f.x, .x2 = f.x, .weight = f.wide, .geglu = true},
+                        &y) == TSR_OK);
+    tsr_op_describe(&f.t, &f.t.ops[1], text, sizeof text);
+    CHECK_MSG(strcmp(text, "linear geglu, 2x48, 32+32 to 8") == 0, "%s", text);
+    CHECK(tsr_op_attention(
+              &f.t, &(tsr_attention_desc){.q = f.x, .k = f.tokens, .v = f.tokens, .n_heads = 2},
+              &y) == TSR_OK);
+    tsr_op_describe(&f.t, &f.t.ops[2], text, sizeof text);
+    CHECK_MSG(strcmp(text, "attention, 2x48 over 48, 2 of 16") == 0, "%s", text);
+    /* q, k, v and the output */
+    CHECK(tsr_op_bytes(&f.t, &f.t.ops[2]) == 4.0 * 2 * 48 * 32 * (double)element);
+    tsr_op_describe(&f.t, &f.t.ops[2], text, 8);
+    CHECK(strcmp(text, "attenti") == 0);
+    end(&f);
+}
+
 /* Every allocation of a small recording fails once: OOM, and the tape can still be freed. */
 static void recording__any_allocation_fails__is_out_of_memory(void)
 {
@@ -615,6 +644,7 @@ int main(void)
     RUN(entries__of_two_lengths__are_refused);
     RUN(step_view__of_nothing_or_of_a_view__is_refused);
     RUN(flops__conv_linear_attention__count_multiply_adds_twice);
+    RUN(describe__ops__name_what_they_cost);
     RUN(recording__any_allocation_fails__is_out_of_memory);
     return test_end();
 }

@@ -9,6 +9,7 @@
 set -eu
 . "$(dirname -- "$0")/../../tools/lib.sh"
 
+ROOT=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 here=$ROOT/bench/peers
 peers=${TESSERA_PEERS:-$ROOT/build/peers}
 python=$peers/venv/bin/python

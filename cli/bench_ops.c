@@ -48,7 +48,7 @@ static const char *section_name(const tsr_op_info *op)
     if (op->once)
         return "once, before the first step";
     return strcmp(op->phase, "denoise") == 0 ? "a step"
-           : strcmp(op->phase, "text") == 0  ? "a prompt"
+           : strcmp(op->phase, "text") == 0  ? "the prompts"
                                              : "a picture";
 }
 

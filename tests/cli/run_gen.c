@@ -216,7 +216,7 @@ static void gen__plan_info_bench__say_what_they_should(void)
     CHECK_MSG(gen_result.code == 0 && strstr(gen_result.out, "denoise"), "%s", gen_result.err);
     gen("bench", "--model", "MODEL", "--ops", NULL);
     CHECK_MSG(gen_result.code == 0 && strstr(gen_result.out, "roof, measured") &&
-                  strstr(gen_result.out, "text, a prompt") &&
+                  strstr(gen_result.out, "text, the prompts") &&
                   strstr(gen_result.out, "denoise, a step") &&
                   strstr(gen_result.out, "decode, a picture") &&
                   strstr(gen_result.out, "conv2d 3x3, ") && strstr(gen_result.out, "all of it"),

@@ -1,0 +1,319 @@
+"""Trains the AutoencoderKL (model.py), in two steps.
+
+  python tools/train/autoencoder.py small --work WORK --samples 400000 --procs 2    encoder, and decoder up to 128 pixels
+  python tools/train/autoencoder.py sharp --work WORK --samples 60000 --procs 1     decoder alone, 512 pixels, noisy latents
+  python tools/train/autoencoder.py judge --work WORK                               PSNR, edges, WORK/sheets/vae.png
+
+small: crops of 32, then 64, then whole pictures of 128 pixels; L1, L1 of the gradients, L1 of 4x4 averages, KL; a part
+of the latents is halved in size and must decode to the halved picture (smoother latents). At the end zero mean and unit
+spread per channel are folded into the 1x1 convolutions around the latents. sharp goes on for ever from its state: run
+it again with more samples. The learning rate follows the samples, not the clock: a pause does no harm. State:
+WORK/state/vae_small.pt, vae_sharp.pt (every --every minutes).
+"""
+import argparse
+import math
+import os
+import random
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import drawings
+import model
+import scenes
+import shared
+
+MIX = dict(single=3, small=1, placed=1, count=2, pair=2, colour=0.3)
+
+
+def as_tensor(ims):
+    return torch.from_numpy(np.stack(ims)).permute(0, 3, 1, 2).float().div_(127.5).sub_(1).contiguous()
+
+
+def any_colour(rng):
+    return None if rng.random() < 0.6 else [rng.randrange(256) for _ in range(3)]
+
+
+def small_picture(D, rng, train_other):
+    """A scene of named drawings, or one drawing of all the others anywhere."""
+    if rng.random() < 0.6:
+        return scenes.compose(D, scenes.random_scene(D, rng, D.named, MIX), True, any_colour(rng))
+    im = np.empty((128, 128, 3), np.float32)
+    im[:] = any_colour(rng) or scenes.BACKGROUNDS[rng.choice(scenes.NAMES)]
+    dx, dy = (0, 0) if rng.random() < 0.5 else (rng.randrange(-24, 25), rng.randrange(-24, 25))
+    scenes.paste(im, D.other_small(rng.choice(train_other)), dx, dy)
+    return np.clip(im + 0.5, 0, 255).astype(np.uint8)
+
+
+def small_batch(D, rng, n, crop, train_other):
+    out = []
+    while len(out) < n:
+        im = small_picture(D, rng, train_other)
+        if crop == 128:
+            out.append(im)
+            continue
+        for _ in range(2):
+            k = (128 - crop) // 8
+            y, x = (8 * round(rng.triangular(0, k)) for _ in range(2))
+            out.append(im[y:y + crop, x:x + crop])
+    return as_tensor(out[:n])
+
+
+def reconstruction(y, x):
+    d = y - x
+    l1 = d.abs().mean()
+    grad = (d[..., 1:] - d[..., :-1]).abs().mean() + (d[..., 1:, :] - d[..., :-1, :]).abs().mean()
+    return l1 + 0.5 * grad + 0.5 * F.avg_pool2d(d, 4).abs().mean()
+
+
+def split_other(D):
+    return [i for k, i in enumerate(D.other) if k % 16], [i for k, i in enumerate(D.other) if k % 16 == 0]
+
+
+def rate(a, done):
+    warm = min(1, (done + 1) / (200 * a.batch))
+    return a.lr * warm * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * min(1, done / a.samples))))
+
+
+class Log:
+    """Prints means of what is added, and says when it is time to save (by the clock)."""
+
+    def __init__(self, rank, a, name):
+        self.rank, self.every, self.acc, self.t0, self.last = rank, a.every * 60, [], time.time(), time.time()
+        os.makedirs(os.path.join(a.work, "log"), exist_ok=True)
+        self.file = open(os.path.join(a.work, "log", name + ".log"), "a") if rank == 0 else None
+        self.since = None
+
+    def add(self, done, every, **values):
+        if self.rank:
+            return
+        if self.since is None:
+            self.since = (time.time(), done)
+        self.acc.append(list(values.values()))
+        if len(self.acc) == every:
+            t, d = self.since
+            means = " ".join(f"{k} {v:.4f}" for k, v in zip(values, np.mean(self.acc, 0)))
+            line = f"{time.strftime('%d %H:%M:%S')} samples {done} {means} rate {(done - d) / max(1e-9, time.time() - t):.1f}/s"
+            print(line, flush=True)
+            self.file.write(line + "\n")
+            self.file.flush()
+            self.acc, self.since = [], None
+
+    def due(self, memory, flat):
+        """The same answer in all processes."""
+        if self.rank == 0:
+            memory["flag"][1] = time.time() - self.last > self.every
+        flat.wait()
+        due = bool(memory["flag"][1])
+        flat.wait()
+        if due:
+            self.last = time.time()
+        return due
+
+
+def train_small(rank, world, memory, a):
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    D = drawings.Drawings(a.work)
+    train_other, _ = split_other(D)
+    vae, head = model.make_vae(), model.Head()
+    fine = {id(p) for b in vae.decoder.up_blocks[4:] for p in b.parameters()}
+    fine |= {id(p) for p in vae.decoder.up_blocks[3].upsamplers.parameters()}
+    fine |= {id(p) for m in (vae.decoder.conv_norm_out, vae.decoder.conv_out) for p in m.parameters()}
+    params = [p for p in list(vae.parameters()) + list(head.parameters()) if p.requires_grad and id(p) not in fine]
+    flat = shared.Flat(rank, world, memory, [(params, 1.0)])
+    path = os.path.join(a.work, "state", "vae_small.pt")
+    state = flat.load(path) or dict(done=0)
+    done = state["done"]
+    rng = random.Random(1000 + rank + done)
+    torch.manual_seed(1 + rank + done)
+    log, step = Log(rank, a, "vae_small"), 0
+    while done < a.samples:
+        f = done / a.samples
+        crop = 32 if f < 0.5 else 64 if f < 0.9 else 128
+        n = max(1, a.batch // world * 1024 // crop ** 2)
+        x = small_batch(D, rng, n, crop, train_other)
+        mean, logvar = model.encode_small(vae, x)
+        logvar = logvar.clamp(-12, 4)
+        z = mean + (0.5 * logvar).exp() * torch.randn_like(mean)
+        kl = 0.5 * (mean.pow(2) + logvar.exp() - 1 - logvar).mean()
+        if crop > 32 and step % 4 == 3:
+            y = head(model.decode_levels(vae, F.avg_pool2d(z, 2), True))
+            rec = reconstruction(y, F.avg_pool2d(x, 2))
+        else:
+            y = head(model.decode_levels(vae, z, True))
+            rec = reconstruction(y, x)
+        (rec + a.kl * min(1, 0.05 + 4 * f) * kl).backward()
+        flat.step(rate(a, done), min(0.998, (step + 1) / (step + 20)))
+        step += 1
+        done += a.batch
+        if y.shape == x.shape:
+            log.add(done, 100, rec=rec.item(), kl=kl.item(), std=(0.5 * logvar).exp().mean().item(),
+                    psnr=-10 * math.log10((y - x).detach().pow(2).mean().item() / 4))
+        if log.due(memory, flat):
+            flat.save(path, done=done)
+    flat.save(path, done=done)
+    flat.swap()
+    if rank == 0:
+        vae.eval()
+        normalise(vae, D)
+        vae.save_pretrained(os.path.join(a.work, "vae"))
+        torch.save(head.state_dict(), os.path.join(a.work, "head.pt"))
+        show_small(vae, head, D, a.work)
+    flat.wait()
+
+
+@torch.no_grad()
+def normalise(vae, D):
+    rng = random.Random(5)
+    means = [model.encode_small(vae, as_tensor([scenes.compose(D, scenes.random_scene(D, rng, D.named, MIX), True)
+                                                for _ in range(16)]))[0] for _ in range(32)]
+    m = torch.cat(means)
+    mu, s = m.mean((0, 2, 3)), m.std((0, 2, 3))
+    print("latents' mean", [round(v, 3) for v in mu.tolist()], "spread", [round(v, 3) for v in s.tolist()])
+    s = s.clamp_min(0.3 * float(s.max()))                                # what carries little stays small
+    q, p, c = vae.quant_conv, vae.post_quant_conv, model.LATENT
+    q.weight[:c] /= s[:, None, None, None]
+    q.bias[:c] = (q.bias[:c] - mu) / s
+    q.bias[c:] -= 2 * s.log()
+    p.bias += p.weight[:, :, 0, 0] @ mu
+    p.weight *= s[None, :, None, None]
+
+
+@torch.no_grad()
+def show_small(vae, head, D, work):
+    from PIL import Image
+    rng = random.Random(7)
+    _, held = split_other(D)
+    x = as_tensor([scenes.compose(D, scenes.random_scene(D, rng, D.named, MIX), True) for _ in range(12)]
+                  + [small_picture(D, rng, held) for _ in range(12)])
+    mean, logvar = model.encode_small(vae, x)
+    rows = [x] + [head(model.decode_levels(vae, mean + k * torch.randn_like(mean), True)) for k in (0, 0.2)]
+    print("128 pixels: psnr", -10 * math.log10((rows[1] - x).pow(2).mean().item() / 4), "with noise 0.2",
+          -10 * math.log10((rows[2] - x).pow(2).mean().item() / 4), "posterior std", (0.5 * logvar).exp().mean((0, 2, 3)).tolist())
+    sheet = torch.cat([torch.cat(list(t[i:i + 12]), 2) for i in (0, 12) for t in rows], 1)
+    os.makedirs(os.path.join(work, "sheets"), exist_ok=True)
+    Image.fromarray(to_bytes(sheet)).save(os.path.join(work, "sheets", "vae_small.png"))
+
+
+def to_bytes(t):
+    return t.clamp(-1, 1).add(1).mul(127.5).round().byte().permute(1, 2, 0).numpy()
+
+
+def load_vae(work):
+    """The encoder of small, with the decoder of sharp where there is one (averaged weights)."""
+    from diffusers import AutoencoderKL
+    vae = AutoencoderKL.from_pretrained(os.path.join(work, "vae"))
+    path = os.path.join(work, "vae_decoder.pt")
+    if os.path.exists(path):
+        vae.load_state_dict(torch.load(path), strict=False)
+    return vae.eval()
+
+
+def train_sharp(rank, world, memory, a):
+    torch.set_num_threads(1)
+    D = drawings.Drawings(a.work)
+    from diffusers import AutoencoderKL
+    vae = AutoencoderKL.from_pretrained(os.path.join(a.work, "vae"))
+    vae.requires_grad_(False)
+    params = list(vae.decoder.parameters()) + list(vae.post_quant_conv.parameters())
+    for p in params:
+        p.requires_grad_(True)
+    flat = shared.Flat(rank, world, memory, [(params, 1.0)])
+    path = os.path.join(a.work, "state", "vae_sharp.pt")
+    done = (flat.load(path) or dict(done=0))["done"]
+    rng = random.Random(3000 + rank + done)
+    torch.manual_seed(3000 + rank + done)
+    log, step, n = Log(rank, a, "vae_sharp"), 0, max(1, a.batch // world)
+    while done < a.samples:
+        whole = step % 16 == 15
+        x, z, edges = sharp_batch(D, vae, rng, 1 if whole else n, 16 if whole else 6)
+        y = model.decode_levels(vae, z + a.noise * torch.rand(len(z), 1, 1, 1) * torch.randn_like(z), False)
+        y, x = torch.where(edges, y, 0), torch.where(edges, x, 0)
+        rec = reconstruction(y, x)
+        rec.backward()
+        flat.step(rate(a, done), min(0.998, (step + 1) / (step + 20)))
+        step += 1
+        done += a.batch
+        log.add(done, 50, rec=rec.item(), psnr=-10 * math.log10((y - x).detach().pow(2).mean().item() / 4))
+        if log.due(memory, flat) or done >= a.samples:
+            flat.save(path, done=done)
+            flat.swap()
+            if rank == 0:
+                keep = {k: v for k, v in vae.state_dict().items() if k.startswith(("decoder.", "post_quant_conv."))}
+                shared.write_atomic(os.path.join(a.work, "vae_decoder.pt"), {k: v.clone() for k, v in keep.items()})
+            flat.swap()
+
+
+def sharp_batch(D, vae, rng, n, cells):
+    """Crops of cells x cells latents: pictures, latents, and where the loss counts (not at a crop's cut edge)."""
+    X, Z, E = [], [], []
+    for _ in range(n):
+        scene, rgb = scenes.random_scene(D, rng, D.named, MIX), any_colour(rng)
+        x = as_tensor([scenes.compose(D, scene, False, rgb)])
+        with torch.no_grad():
+            mean, logvar = model.encode_small(vae, F.avg_pool2d(x, 4))
+            z = mean + (0.5 * logvar.clamp(-12, 4)).exp() * torch.randn_like(mean)
+        i, j = (round(rng.triangular(0, 16 - cells)) for _ in range(2))
+        X.append(x[:, :, 32 * i:32 * (i + cells), 32 * j:32 * (j + cells)])
+        Z.append(z[:, :, i:i + cells, j:j + cells])
+        e = torch.ones(1, 1, 32 * cells, 32 * cells, dtype=torch.bool)
+        if i > 0: e[:, :, :16] = False
+        if i + cells < 16: e[:, :, -16:] = False
+        if j > 0: e[..., :16] = False
+        if j + cells < 16: e[..., -16:] = False
+        E.append(e)
+    return torch.cat(X), torch.cat(Z), torch.cat(E)
+
+
+@torch.no_grad()
+def judge(a):
+    from PIL import Image
+    D, vae = drawings.Drawings(a.work), load_vae(a.work)
+    rng = random.Random(11)
+    rows, psnr, sharp, noisy = [], [], [], []
+    torch.manual_seed(0)
+    for k in range(24):
+        x = as_tensor([scenes.compose(D, scenes.random_scene(D, rng, D.named, MIX))])
+        mean = model.encode_small(vae, F.avg_pool2d(x, 4))[0]
+        y, w = vae.decode(mean).sample, vae.decode(mean + 0.2 * torch.randn_like(mean)).sample
+        psnr.append(-10 * math.log10((y - x).pow(2).mean().item() / 4))
+        noisy.append(-10 * math.log10((w - x).pow(2).mean().item() / 4))
+        sharp.append(edge_sharpness(y, x))
+        if k < 8:
+            rows.append(torch.cat([x[0], y[0], w[0]], 1))
+    print(f"psnr {np.mean(psnr):.2f} dB, with latents' noise 0.2 {np.mean(noisy):.2f} dB, edge sharpness {np.mean(sharp):.3f}")
+    os.makedirs(os.path.join(a.work, "sheets"), exist_ok=True)
+    Image.fromarray(to_bytes(torch.cat(rows, 2))).save(os.path.join(a.work, "sheets", "vae.png"))
+
+
+def edge_sharpness(y, x):
+    """Mean gradient of y where x has its strongest edges, relative to x's (1: as sharp)."""
+    def g(t):
+        t = t.mean(1)
+        return (t[:, 1:, :-1] - t[:, :-1, :-1]).abs() + (t[:, :-1, 1:] - t[:, :-1, :-1]).abs()
+    gx, gy = g(x), g(y)
+    at = gx > 0.3
+    return float(gy[at].mean() / gx[at].mean()) if at.any() else 1.0
+
+
+if __name__ == "__main__":
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("cmd", choices=("small", "sharp", "judge"))
+    ap.add_argument("--work", required=True)
+    ap.add_argument("--samples", type=int, default=400000, help="small: crops of 32 pixels (or their like); sharp: crops")
+    ap.add_argument("--procs", type=int, default=2)
+    ap.add_argument("--batch", type=int, default=0)
+    ap.add_argument("--lr", type=float, default=0)
+    ap.add_argument("--kl", type=float, default=2e-3)
+    ap.add_argument("--noise", type=float, default=0.3)
+    ap.add_argument("--every", type=float, default=4)
+    a = ap.parse_args()
+    a.batch = a.batch or (32 if a.cmd == "small" else 4)
+    a.lr = a.lr or (2e-3 if a.cmd == "small" else 1e-3)
+    if a.cmd == "judge":
+        judge(a)
+    else:
+        shared.launch({"small": train_small, "sharp": train_sharp}[a.cmd], a.procs, 3_000_000, a)

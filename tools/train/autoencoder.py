@@ -11,6 +11,7 @@ it again with more samples. The learning rate follows the samples, not the clock
 WORK/state/vae_small.pt, vae_sharp.pt (every --every minutes).
 """
 import argparse
+import json
 import math
 import os
 import random
@@ -227,7 +228,8 @@ def train_sharp(rank, world, memory, a):
     rng = random.Random(3000 + rank + done)
     torch.manual_seed(3000 + rank + done)
     log, step, n = Log(rank, a, "vae_sharp"), 0, max(1, a.batch // world)
-    while done < a.samples:
+    until = min(a.samples, a.until or a.samples)
+    while done < until:
         whole = step % 16 == 15
         x, z, edges = sharp_batch(D, vae, rng, 1 if whole else n, 16 if whole else 6)
         y = model.decode_levels(vae, z + a.noise * torch.rand(len(z), 1, 1, 1) * torch.randn_like(z), False)
@@ -238,7 +240,7 @@ def train_sharp(rank, world, memory, a):
         step += 1
         done += a.batch
         log.add(done, 50, rec=rec.item(), psnr=-10 * math.log10((y - x).detach().pow(2).mean().item() / 4))
-        if log.due(memory, flat) or done >= a.samples:
+        if log.due(memory, flat) or done >= until:
             flat.save(path, done=done)
             flat.swap()
             if rank == 0:
@@ -284,7 +286,10 @@ def judge(a):
         sharp.append(edge_sharpness(y, x))
         if k < 8:
             rows.append(torch.cat([x[0], y[0], w[0]], 1))
-    print(f"psnr {np.mean(psnr):.2f} dB, with latents' noise 0.2 {np.mean(noisy):.2f} dB, edge sharpness {np.mean(sharp):.3f}")
+    result = dict(psnr=float(np.mean(psnr)), noisy=float(np.mean(noisy)), edges=float(np.mean(sharp)))
+    print(json.dumps(result))
+    with open(os.path.join(a.work, "log", "judge_vae.jsonl"), "a") as f:
+        f.write(json.dumps(result) + "\n")
     os.makedirs(os.path.join(a.work, "sheets"), exist_ok=True)
     Image.fromarray(to_bytes(torch.cat(rows, 2))).save(os.path.join(a.work, "sheets", "vae.png"))
 
@@ -304,6 +309,7 @@ if __name__ == "__main__":
     ap.add_argument("cmd", choices=("small", "sharp", "judge"))
     ap.add_argument("--work", required=True)
     ap.add_argument("--samples", type=int, default=400000, help="small: crops of 32 pixels (or their like); sharp: crops")
+    ap.add_argument("--until", type=int, default=0, help="sharp: stop here; the rate falls towards --samples")
     ap.add_argument("--procs", type=int, default=2)
     ap.add_argument("--batch", type=int, default=0)
     ap.add_argument("--lr", type=float, default=0)
@@ -311,7 +317,7 @@ if __name__ == "__main__":
     ap.add_argument("--noise", type=float, default=0.3)
     ap.add_argument("--every", type=float, default=4)
     a = ap.parse_args()
-    a.batch = a.batch or (32 if a.cmd == "small" else 4)
+    a.batch = a.batch or (16 if a.cmd == "small" else 4)
     a.lr = a.lr or (2e-3 if a.cmd == "small" else 1e-3)
     if a.cmd == "judge":
         judge(a)

@@ -2,16 +2,18 @@
 
   python tools/train/train.py text --work WORK --samples 60000 --procs 2       text encoder alone: caption -> thumbnail
   python tools/train/train.py unet --work WORK --samples 500000 --procs 2 --data names_a=2,scenes_a=1
+  python tools/train/train.py slim --work WORK                                 WORK/state/unet_slim.pt, in fp16
   python tools/train/train.py unet ... --device cuda --procs 1 --batch 512     the same on a GPU
 
 v-prediction, zero terminal SNR, AdamW, EMA. unet goes on from WORK/state/unet.pt, which it writes every --every
 minutes; stop it at any time. The learning rate is constant after a warm-up and, beyond --decay-from samples, falls to
-a fiftieth at --samples: leave --decay-from out until the last run. --data: caches and how often each is drawn.
+a fiftieth at --samples. --data: caches and how often each is drawn.
 """
 import argparse
 import math
 import os
 import random
+import time
 
 import numpy as np
 import torch
@@ -144,7 +146,8 @@ def train_unet(rank, world, memory, a):
     abar = model.scheduler().alphas_cumprod.to(a.device)
     sa, sn = abar.sqrt().view(-1, 1, 1, 1), (1 - abar).sqrt().view(-1, 1, 1, 1)
     n, since = a.batch // world, 0
-    while done < a.samples:
+    until = min(a.samples, a.until or a.samples)
+    while done < until:
         x, ids = data.batch(n)
         t = ((torch.arange(n, device=a.device) + torch.rand(n, device=a.device)) / n * 1000).long().clamp_(0, 999)
         e = torch.randn_like(x)
@@ -161,6 +164,8 @@ def train_unet(rank, world, memory, a):
                     high=q[n // 2:].mean().item(), norm=norm)
         if log.due(memory, flat):
             flat.save(path, done=done)
+        if a.stop_at and time.time() > a.stop_at:
+            break
     flat.save(path, done=done)
 
 
@@ -180,11 +185,13 @@ def averaged(work):
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("cmd", choices=("text", "unet"))
+    ap.add_argument("cmd", choices=("text", "unet", "slim"))
     ap.add_argument("--work", required=True)
     ap.add_argument("--data", default="")
-    ap.add_argument("--samples", type=int, required=True)
+    ap.add_argument("--samples", type=int, default=0)
+    ap.add_argument("--until", type=int, default=0, help="stop here; the rate falls towards --samples")
     ap.add_argument("--decay-from", type=int)
+    ap.add_argument("--stop-at", type=float, default=0, help="seconds since 1970 when to stop (one process)")
     ap.add_argument("--procs", type=int, default=2)
     ap.add_argument("--batch", type=int, default=16)
     ap.add_argument("--lr", type=float, default=1e-3)
@@ -193,4 +200,7 @@ if __name__ == "__main__":
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--every", type=float, default=4)
     a = ap.parse_args()
-    shared.launch({"text": train_text, "unet": train_unet}[a.cmd], a.procs, 10_000_000, a)
+    if a.cmd == "slim":
+        shared.slim(os.path.join(a.work, "state", "unet.pt"), os.path.join(a.work, "state", "unet_slim.pt"))
+    else:
+        shared.launch({"text": train_text, "unet": train_unet}[a.cmd], a.procs, 10_000_000, a)

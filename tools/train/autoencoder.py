@@ -55,7 +55,7 @@ def small_batch(D, rng, n, crop, train_other):
         if crop == 128:
             out.append(im)
             continue
-        for _ in range(2):
+        for _ in range(2 if crop == 32 else 1):
             k = (128 - crop) // 8
             y, x = (8 * round(rng.triangular(0, k)) for _ in range(2))
             out.append(im[y:y + crop, x:x + crop])

@@ -13,7 +13,7 @@ py=${PYTHON:-python3} t=tools/train
 total=${TOTAL:-600000} decay=${DECAY:-450000} chunk=${CHUNK:-30000} sharp=${SHARP:-40000}
 mkdir -p "$work/log" "$work/sheets"
 exec 9>"$work/lock"
-flock -n 9 || { echo "already running on $work"; exit 1; }
+flock -w 20 9 || { echo "already running on $work"; exit 1; }
 
 note() { echo "$(date '+%d %H:%M:%S') $*"; }
 cache() { # NAME OPTIONS...

@@ -99,8 +99,8 @@ class Flat:
         state = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
         if self.rank == 0:
             for k in ("w", "e", "m1", "m2"):
-                if k in state:                                           # slim() leaves the moments out
-                    self.memory[k][:self.n].copy_(state[k])
+                if k == "w" or k in state:                               # slim() leaves all out but the average
+                    self.memory[k][:self.n].copy_(state[k if k in state else "e"])
         self.steps = state["steps"] if "m1" in state else 0
         self.wait()
         return {k: v for k, v in state.items() if k not in ("w", "e", "m1", "m2")}
@@ -109,8 +109,7 @@ class Flat:
 def slim(path, out):
     """The averaged weights alone in fp16, an eighth of a checkpoint: a run can go on from that, too."""
     state = torch.load(path, map_location="cpu", weights_only=False)
-    e = state["e"].half()
-    write_atomic(out, dict(w=e, e=e.clone(), steps=state["steps"], done=state["done"]))
+    write_atomic(out, dict(e=state["e"].half(), steps=state["steps"], done=state["done"]))
 
 
 def write_atomic(path, state):

@@ -10,7 +10,7 @@ set -eu
 work=$1 procs=${2:-2}
 cd "$(dirname -- "$0")/../.."
 py=${PYTHON:-python3} t=tools/train
-total=${TOTAL:-600000} decay=${DECAY:-450000} chunk=${CHUNK:-30000} sharp=${SHARP:-40000}
+total=${TOTAL:-600000} decay=${DECAY:-450000} chunk=${CHUNK:-30000} sharp=${SHARP:-20000}
 mkdir -p "$work/log" "$work/sheets"
 exec 9>"$work/lock"
 flock -w 20 9 || { echo "already running on $work"; exit 1; }

@@ -28,6 +28,7 @@ import scenes
 import shared
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+SKEW = 0.75                       # below 1: more of the noisy timesteps, where words decide what is drawn
 EMBEDDING_FACTOR = 3.0            # most words are rare: larger steps for their vectors
 
 
@@ -149,7 +150,8 @@ def train_unet(rank, world, memory, a):
     until = min(a.samples, a.until or a.samples)
     while done < until:
         x, ids = data.batch(n)
-        t = ((torch.arange(n, device=a.device) + torch.rand(n, device=a.device)) / n * 1000).long().clamp_(0, 999)
+        u = (torch.arange(n, device=a.device) + torch.rand(n, device=a.device)) / n
+        t = (1000 * u ** SKEW).long().clamp_(0, 999)                     # stratified
         e = torch.randn_like(x)
         with torch.autocast("cuda", torch.bfloat16, enabled=a.device != "cpu"):
             p = unet(sa[t] * x + sn[t] * e, t, text(ids).last_hidden_state).sample

@@ -69,6 +69,11 @@ def reconstruction(y, x):
     return l1 + 0.5 * grad + 0.5 * F.avg_pool2d(d, 4).abs().mean()
 
 
+def patches(D, train_other):
+    x = small_batch(D, random.Random(9), 600, 32, train_other)
+    return x.unfold(2, 8, 8).unfold(3, 8, 8).permute(0, 2, 3, 1, 4, 5).reshape(-1, 3, 8, 8)
+
+
 def split_other(D):
     return [i for k, i in enumerate(D.other) if k % 16], [i for k, i in enumerate(D.other) if k % 16 == 0]
 
@@ -120,6 +125,7 @@ def train_small(rank, world, memory, a):
     D = drawings.Drawings(a.work)
     train_other, _ = split_other(D)
     vae, head = model.make_vae(), model.Head()
+    model.begin_encoder(vae, patches(D, train_other))
     fine = {id(p) for b in vae.decoder.up_blocks[4:] for p in b.parameters()}
     fine |= {id(p) for p in vae.decoder.up_blocks[3].upsamplers.parameters()}
     fine |= {id(p) for m in (vae.decoder.conv_norm_out, vae.decoder.conv_out) for p in m.parameters()}

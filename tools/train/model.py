@@ -15,7 +15,7 @@ from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel
 from transformers import CLIPTextConfig, CLIPTextModel
 
 VAE_CHANNELS = (16, 16, 24, 48, 96, 96)
-LATENT, K = 16, 2.0
+LATENT, K = 16, 1.0
 UNET_CHANNELS = (64, 96, 160)
 HIDDEN, LENGTH = 192, 32
 SCHEDULE = dict(num_train_timesteps=1000, beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear",
@@ -43,29 +43,67 @@ def begin_vae(vae):
             if hasattr(m, "conv_shortcut"):                              # a residual block
                 m.conv2.weight.zero_(), m.conv2.bias.zero_()
                 constant(m.conv1, torch.zeros(m.conv1.in_channels))
-    e, d = vae.encoder, vae.decoder
-    averages(e)
-    const = signs(VAE_CHANNELS[1])
-    for i in range(2, len(VAE_CHANNELS)):
-        block = e.down_blocks[i]
-        const = shortcut(block.resnets[0], const)
-        if block.downsamplers:
-            conv = block.downsamplers[0].conv
-            nn.init.kaiming_normal_(conv.weight, nonlinearity="linear")
-            const = constant(conv, const)
-    last_norm(e.conv_norm_out)
-    nn.init.kaiming_normal_(e.conv_out.weight, nonlinearity="linear")
+    averages(vae.encoder)
+    last_norm(vae.encoder.conv_norm_out)
     nn.init.dirac_(vae.quant_conv.weight), vae.quant_conv.bias.zero_()
     vae.quant_conv.weight[LATENT:].mul_(0.1)
     vae.quant_conv.bias[LATENT:].fill_(-5)
     nn.init.dirac_(vae.post_quant_conv.weight), vae.post_quant_conv.bias.zero_()
+    begin_decoder(vae.decoder)
+
+
+def begin_decoder(d):
+    """The trunk mixes channels at random and interpolates bilinearly ([1 2 1]/4 on nearest neighbours)."""
     nn.init.kaiming_normal_(d.conv_in.weight, nonlinearity="linear")
     const = constant(d.conv_in, torch.zeros(LATENT))
+    tent = torch.tensor([0.25, 0.5, 0.25])
     for block in d.up_blocks:
         const = shortcut(block.resnets[0], const)
         if block.upsamplers:
-            nn.init.dirac_(block.upsamplers[0].conv.weight), block.upsamplers[0].conv.bias.zero_()
+            conv = block.upsamplers[0].conv
+            conv.weight.zero_(), conv.bias.zero_()
+            for i in range(conv.out_channels):
+                conv.weight[i, i] = tent[:, None] * tent
     last_norm(d.conv_norm_out)
+
+
+@torch.no_grad()
+def begin_encoder(vae, patches):
+    """Begins with the principal components of patches [N,3,8,8] (of 4x4 averages): trunk and last convolution are linear.
+
+    Two downsamplings gather 2x2 neighbours into channels, 3 -> 12 -> 48; the third projects 4x48 on 96 components.
+    """
+    e, c2 = vae.encoder, VAE_CHANNELS[4]
+    x = patches.reshape(-1, 3, 2, 2, 2, 2, 2, 2)                         # c, then y's bits 4 2 1, then x's
+    x = x.permute(0, 2, 5, 3, 6, 4, 7, 1).reshape(len(patches), 192)     # bits y4 x4 y2 x2 y1 x1, then c
+    mean = x.mean(0)
+    values, vectors = torch.linalg.eigh((x - mean).T @ (x - mean) / len(x))
+    std = values.flip(0).clamp_min(1e-8).sqrt()[:c2]
+    std = std.clamp_min(0.1 * float(std[0]))
+    W = vectors.flip(1).T[:c2] / std[:, None]                            # [96,192]
+    const = signs(VAE_CHANNELS[1])
+    const[:3] = 0
+    for i, gathered in ((2, 3), (3, 12), (4, 48)):
+        block = e.down_blocks[i]
+        nn.init.dirac_(block.resnets[0].conv_shortcut.weight)
+        const = constant(block.resnets[0].conv_shortcut, const)
+        conv = block.downsamplers[0].conv
+        conv.weight.zero_()
+        for p in range(4):
+            y, z = divmod(p, 2)
+            if i < 4:
+                for c in range(gathered):
+                    conv.weight[p * gathered + c, c, y, z] = 1
+            else:
+                conv.weight[:, :48, y, z] = W[:, 48 * p:48 * p + 48]
+        const = constant(conv, const)
+        if i == 4:
+            conv.bias.sub_(W @ mean)
+    slope, height = 1.041, 1.226                                         # of SiLU at 1.5
+    e.conv_out.weight.zero_(), e.conv_out.bias.zero_()
+    for j in range(LATENT):
+        e.conv_out.weight[j, j, 1, 1] = 1 / slope
+        e.conv_out.bias[j] = -height / slope
 
 
 def signs(n):

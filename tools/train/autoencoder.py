@@ -1,7 +1,8 @@
 """Trains the AutoencoderKL (model.py), in two steps.
 
-  python tools/train/autoencoder.py small --work WORK --samples 400000 --procs 2    encoder, and decoder up to 128 pixels
-  python tools/train/autoencoder.py sharp --work WORK --samples 60000 --procs 1     decoder alone, 512 pixels, noisy latents
+  python tools/train/autoencoder.py begin --work WORK                               encoder: principal components
+  python tools/train/autoencoder.py small --work WORK --samples 100000 --procs 2    decoder up to 128 pixels
+  python tools/train/autoencoder.py sharp --work WORK --samples 10000 --procs 2     decoder, 512 pixels, noisy latents
   python tools/train/autoencoder.py judge --work WORK                               PSNR, edges, WORK/sheets/vae.png
 
 small: crops of 32, then 64, then whole pictures of 128 pixels; L1, L1 of the gradients, L1 of 4x4 averages, KL; a part
@@ -69,8 +70,10 @@ def reconstruction(y, x):
     return l1 + 0.5 * grad + 0.5 * F.avg_pool2d(d, 4).abs().mean()
 
 
-def patches(D, train_other):
-    x = small_batch(D, random.Random(9), 600, 32, train_other)
+def patches(D):
+    """8x8 blocks of 4x4 averages of scenes of the named drawings."""
+    rng = random.Random(9)
+    x = as_tensor([scenes.compose(D, scenes.random_scene(D, rng, D.named, MIX), True) for _ in range(600)])
     return x.unfold(2, 8, 8).unfold(3, 8, 8).permute(0, 2, 3, 1, 4, 5).reshape(-1, 3, 8, 8)
 
 
@@ -78,9 +81,9 @@ def split_other(D):
     return [i for k, i in enumerate(D.other) if k % 16], [i for k, i in enumerate(D.other) if k % 16 == 0]
 
 
-def rate(a, done):
+def rate(a, done, f):
     warm = min(1, (done + 1) / (200 * a.batch))
-    return a.lr * warm * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * min(1, done / a.samples))))
+    return a.lr * warm * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * f)))
 
 
 class Log:
@@ -119,57 +122,14 @@ class Log:
         return due
 
 
-def train_small(rank, world, memory, a):
-    torch.set_num_threads(1)
+def begin(a):
+    """The encoder, for good: principal components, zero mean, and one factor for a spread of one over all channels."""
     torch.manual_seed(0)
     D = drawings.Drawings(a.work)
-    train_other, _ = split_other(D)
-    vae, head = model.make_vae(), model.Head()
-    model.begin_encoder(vae, patches(D, train_other))
-    fine = {id(p) for b in vae.decoder.up_blocks[4:] for p in b.parameters()}
-    fine |= {id(p) for p in vae.decoder.up_blocks[3].upsamplers.parameters()}
-    fine |= {id(p) for m in (vae.decoder.conv_norm_out, vae.decoder.conv_out) for p in m.parameters()}
-    params = [p for p in list(vae.parameters()) + list(head.parameters()) if p.requires_grad and id(p) not in fine]
-    flat = shared.Flat(rank, world, memory, [(params, 1.0)])
-    path = os.path.join(a.work, "state", "vae_small.pt")
-    state = flat.load(path) or dict(done=0)
-    done = state["done"]
-    rng = random.Random(1000 + rank + done)
-    torch.manual_seed(1 + rank + done)
-    log, step = Log(rank, a, "vae_small"), 0
-    while done < a.samples:
-        f = done / a.samples
-        crop = 32 if f < 0.5 else 64 if f < 0.9 else 128
-        n = max(1, a.batch // world * 1024 // crop ** 2)
-        x = small_batch(D, rng, n, crop, train_other)
-        mean, logvar = model.encode_small(vae, x)
-        logvar = logvar.clamp(-12, 4)
-        z = mean + (0.5 * logvar).exp() * torch.randn_like(mean)
-        kl = 0.5 * (mean.pow(2) + logvar.exp() - 1 - logvar).mean()
-        if crop > 32 and step % 4 == 3:
-            y = head(model.decode_levels(vae, F.avg_pool2d(z, 2), True))
-            rec = reconstruction(y, F.avg_pool2d(x, 2))
-        else:
-            y = head(model.decode_levels(vae, z, True))
-            rec = reconstruction(y, x)
-        (rec + a.kl * min(1, 0.05 + 4 * f) * kl).backward()
-        flat.step(rate(a, done), min(0.998, (step + 1) / (step + 20)))
-        step += 1
-        done += a.batch
-        if y.shape == x.shape:
-            log.add(done, 100, rec=rec.item(), kl=kl.item(), std=(0.5 * logvar).exp().mean().item(),
-                    psnr=-10 * math.log10((y - x).detach().pow(2).mean().item() / 4))
-        if log.due(memory, flat):
-            flat.save(path, done=done)
-    flat.save(path, done=done)
-    flat.swap()
-    if rank == 0:
-        vae.eval()
-        normalise(vae, D)
-        vae.save_pretrained(os.path.join(a.work, "vae"))
-        torch.save(head.state_dict(), os.path.join(a.work, "head.pt"))
-        show_small(vae, head, D, a.work)
-    flat.wait()
+    vae = model.make_vae()
+    model.begin_encoder(vae, patches(D))
+    normalise(vae, D)
+    vae.save_pretrained(os.path.join(a.work, "vae"))
 
 
 @torch.no_grad()
@@ -178,15 +138,77 @@ def normalise(vae, D):
     means = [model.encode_small(vae, as_tensor([scenes.compose(D, scenes.random_scene(D, rng, D.named, MIX), True)
                                                 for _ in range(16)]))[0] for _ in range(32)]
     m = torch.cat(means)
-    mu, s = m.mean((0, 2, 3)), m.std((0, 2, 3))
-    print("latents' mean", [round(v, 3) for v in mu.tolist()], "spread", [round(v, 3) for v in s.tolist()])
-    s = s.clamp_min(0.3 * float(s.max()))                                # what carries little stays small
+    mu, s = m.mean((0, 2, 3)), float((m - m.mean((0, 2, 3), True)).pow(2).mean().sqrt())
+    print("latents' mean", [round(v, 3) for v in mu.tolist()], "spread", [round(v / s, 3) for v in m.std((0, 2, 3)).tolist()])
     q, p, c = vae.quant_conv, vae.post_quant_conv, model.LATENT
-    q.weight[:c] /= s[:, None, None, None]
+    q.weight[:c] /= s
     q.bias[:c] = (q.bias[:c] - mu) / s
-    q.bias[c:] -= 2 * s.log()
+    q.bias[c:] -= 2 * math.log(s)
     p.bias += p.weight[:, :, 0, 0] @ mu
-    p.weight *= s[None, :, None, None]
+    p.weight *= s
+
+
+def train_small(rank, world, memory, a):
+    """The decoder up to 128 pixels, with the training's head."""
+    from diffusers import AutoencoderKL
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    D = drawings.Drawings(a.work)
+    train_other, _ = split_other(D)
+    vae, head = AutoencoderKL.from_pretrained(os.path.join(a.work, "vae")), model.Head()
+    vae.requires_grad_(False)
+    d = vae.decoder
+    trained = [vae.post_quant_conv, d.conv_in, d.mid_block, *d.up_blocks[:3], d.up_blocks[3].resnets, head]
+    params = [p.requires_grad_(True) for m in trained for p in m.parameters()]
+    flat = shared.Flat(rank, world, memory, [(params, 1.0)])
+    path = os.path.join(a.work, "state", "vae_small.pt")
+    state = flat.load(path) or dict(done=0)
+    done = state["done"]
+    rng = random.Random(1000 + rank + done)
+    torch.manual_seed(1 + rank + done)
+    log, step = Log(rank, a, "vae_small"), 0
+    over = shared.Progress(flat, a.samples, a.end, state.get("over", 0.0))
+    while (f := over(done)) < 1:
+        crop = 32 if f < 0.3 else 64 if f < 0.7 else 128
+        x = small_batch(D, rng, max(1, a.batch // world * 1024 // crop ** 2), crop, train_other)
+        with torch.no_grad():
+            z = model.encode_small(vae, x)[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            y = head(model.decode_levels(vae, z + a.noise * torch.rand(len(z), 1, 1, 1) * torch.randn_like(z), True))
+        y = y.float()
+        rec = reconstruction(y, x)
+        rec.backward()
+        flat.step(rate(a, done, f), min(0.998, (step + 1) / (step + 20)))
+        step += 1
+        done += a.batch
+        log.add(done, 100, rec=rec.item(), psnr=-10 * math.log10((y - x).detach().pow(2).mean().item() / 4))
+        if log.due(memory, flat):
+            flat.save(path, done=done, over=f)
+            keep_small(flat, rank, vae, head, a.work)
+    flat.save(path, done=done, over=1.0)
+    keep_small(flat, rank, vae, head, a.work)
+    if rank == 0:
+        show_small(load_vae(a.work, "vae_small.pt"), head_of(a.work), D, a.work)
+    flat.wait()
+
+
+def keep_small(flat, rank, vae, head, work):
+    flat.swap()
+    if rank == 0:
+        keep_decoder(vae, os.path.join(work, "vae_small.pt"))
+        shared.write_atomic(os.path.join(work, "head.pt"), {k: v.clone() for k, v in head.state_dict().items()})
+    flat.swap()
+
+
+def keep_decoder(vae, path):
+    keep = {k: v for k, v in vae.state_dict().items() if k.startswith(("decoder.", "post_quant_conv."))}
+    shared.write_atomic(path, {k: v.clone() for k, v in keep.items()})
+
+
+def head_of(work):
+    head = model.Head()
+    head.load_state_dict(torch.load(os.path.join(work, "head.pt")))
+    return head
 
 
 @torch.no_grad()
@@ -196,10 +218,10 @@ def show_small(vae, head, D, work):
     _, held = split_other(D)
     x = as_tensor([scenes.compose(D, scenes.random_scene(D, rng, D.named, MIX), True) for _ in range(12)]
                   + [small_picture(D, rng, held) for _ in range(12)])
-    mean, logvar = model.encode_small(vae, x)
+    mean = model.encode_small(vae, x)[0]
     rows = [x] + [head(model.decode_levels(vae, mean + k * torch.randn_like(mean), True)) for k in (0, 0.2)]
     print("128 pixels: psnr", -10 * math.log10((rows[1] - x).pow(2).mean().item() / 4), "with noise 0.2",
-          -10 * math.log10((rows[2] - x).pow(2).mean().item() / 4), "posterior std", (0.5 * logvar).exp().mean((0, 2, 3)).tolist())
+          -10 * math.log10((rows[2] - x).pow(2).mean().item() / 4))
     sheet = torch.cat([torch.cat(list(t[i:i + 12]), 2) for i in (0, 12) for t in rows], 1)
     os.makedirs(os.path.join(work, "sheets"), exist_ok=True)
     Image.fromarray(to_bytes(sheet)).save(os.path.join(work, "sheets", "vae_small.png"))
@@ -209,49 +231,53 @@ def to_bytes(t):
     return t.clamp(-1, 1).add(1).mul(127.5).round().byte().permute(1, 2, 0).numpy()
 
 
-def load_vae(work):
-    """The encoder of small, with the decoder of sharp where there is one (averaged weights)."""
+def load_vae(work, *names):
+    """The encoder of begin, with the newest decoder (averaged weights): sharp's, else small's."""
     from diffusers import AutoencoderKL
     vae = AutoencoderKL.from_pretrained(os.path.join(work, "vae"))
-    path = os.path.join(work, "vae_decoder.pt")
-    if os.path.exists(path):
-        vae.load_state_dict(torch.load(path), strict=False)
+    for name in names or ("vae_decoder.pt", "vae_small.pt"):
+        path = os.path.join(work, name)
+        if os.path.exists(path):
+            vae.load_state_dict(torch.load(path), strict=False)
+            break
     return vae.eval()
 
 
 def train_sharp(rank, world, memory, a):
     torch.set_num_threads(1)
     D = drawings.Drawings(a.work)
-    from diffusers import AutoencoderKL
-    vae = AutoencoderKL.from_pretrained(os.path.join(a.work, "vae"))
+    vae = load_vae(a.work, "vae_decoder.pt", "vae_small.pt")
     vae.requires_grad_(False)
     params = list(vae.decoder.parameters()) + list(vae.post_quant_conv.parameters())
     for p in params:
         p.requires_grad_(True)
     flat = shared.Flat(rank, world, memory, [(params, 1.0)])
     path = os.path.join(a.work, "state", "vae_sharp.pt")
-    done = (flat.load(path) or dict(done=0))["done"]
+    state = flat.load(path) or dict(done=0)
+    done = state["done"]
     rng = random.Random(3000 + rank + done)
     torch.manual_seed(3000 + rank + done)
     log, step, n = Log(rank, a, "vae_sharp"), 0, max(1, a.batch // world)
+    over, f = shared.Progress(flat, a.samples, a.end, state.get("over", 0.0)), 0.0
     until = min(a.samples, a.until or a.samples)
-    while done < until:
+    while done < until and (f := over(done)) < 1:
         whole = step % 16 == 15
         x, z, edges = sharp_batch(D, vae, rng, 1 if whole else n, 16 if whole else 6)
-        y = model.decode_levels(vae, z + a.noise * torch.rand(len(z), 1, 1, 1) * torch.randn_like(z), False)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = model.decode_levels(vae, z + a.noise * torch.rand(len(z), 1, 1, 1) * torch.randn_like(z), False)
+        y = y.float()
         y, x = torch.where(edges, y, 0), torch.where(edges, x, 0)
         rec = reconstruction(y, x)
         rec.backward()
-        flat.step(rate(a, done), min(0.998, (step + 1) / (step + 20)))
+        flat.step(rate(a, done, f), min(0.998, (step + 1) / (step + 20)))
         step += 1
         done += a.batch
         log.add(done, 50, rec=rec.item(), psnr=-10 * math.log10((y - x).detach().pow(2).mean().item() / 4))
-        if log.due(memory, flat) or done >= until:
-            flat.save(path, done=done)
+        if log.due(memory, flat) or done >= until or over(done) >= 1:
+            flat.save(path, done=done, over=over(done))
             flat.swap()
             if rank == 0:
-                keep = {k: v for k, v in vae.state_dict().items() if k.startswith(("decoder.", "post_quant_conv."))}
-                shared.write_atomic(os.path.join(a.work, "vae_decoder.pt"), {k: v.clone() for k, v in keep.items()})
+                keep_decoder(vae, os.path.join(a.work, "vae_decoder.pt"))
             flat.swap()
 
 
@@ -262,8 +288,7 @@ def sharp_batch(D, vae, rng, n, cells):
         scene, rgb = scenes.random_scene(D, rng, D.named, MIX), any_colour(rng)
         x = as_tensor([scenes.compose(D, scene, False, rgb)])
         with torch.no_grad():
-            mean, logvar = model.encode_small(vae, F.avg_pool2d(x, 4))
-            z = mean + (0.5 * logvar.clamp(-12, 4)).exp() * torch.randn_like(mean)
+            z = model.encode_small(vae, F.avg_pool2d(x, 4))[0]
         i, j = (round(rng.triangular(0, 16 - cells)) for _ in range(2))
         X.append(x[:, :, 32 * i:32 * (i + cells), 32 * j:32 * (j + cells)])
         Z.append(z[:, :, i:i + cells, j:j + cells])
@@ -312,20 +337,20 @@ def edge_sharpness(y, x):
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("cmd", choices=("small", "sharp", "judge"))
+    ap.add_argument("cmd", choices=("begin", "small", "sharp", "judge"))
     ap.add_argument("--work", required=True)
     ap.add_argument("--samples", type=int, default=400000, help="small: crops of 32 pixels (or their like); sharp: crops")
     ap.add_argument("--until", type=int, default=0, help="sharp: stop here; the rate falls towards --samples")
+    ap.add_argument("--end", type=float, default=0, help="seconds since 1970: end then, whatever the samples")
     ap.add_argument("--procs", type=int, default=2)
     ap.add_argument("--batch", type=int, default=0)
     ap.add_argument("--lr", type=float, default=0)
-    ap.add_argument("--kl", type=float, default=2e-3)
     ap.add_argument("--noise", type=float, default=0.3)
     ap.add_argument("--every", type=float, default=4)
     a = ap.parse_args()
     a.batch = a.batch or (16 if a.cmd == "small" else 4)
     a.lr = a.lr or (2e-3 if a.cmd == "small" else 1e-3)
-    if a.cmd == "judge":
-        judge(a)
+    if a.cmd in ("begin", "judge"):
+        {"begin": begin, "judge": judge}[a.cmd](a)
     else:
         shared.launch({"small": train_small, "sharp": train_sharp}[a.cmd], a.procs, 3_000_000, a)

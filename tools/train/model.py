@@ -6,7 +6,9 @@ caching latents, and the decoder learns to bring the sharp edges back. All resid
 have one group, and the trunk's channels carry a constant +-K that dominates what the norms measure: flat colours
 survive them, and a crop is decoded like a whole picture.
 
-UNet2DConditionModel on 16x16/8x8/4x4, CLIPTextModel with two layers.
+UNet2DConditionModel on 16x16/8x8/4x4, CLIPTextModel with three layers. The text is padded to 80 positions, and the 64
+after its longest usual end see all of it: they learn to hold what is to be drawn in each eighth by eighth of the
+picture (train.py text), so that the UNet's attention finds what belongs where.
 """
 import torch
 import torch.nn as nn
@@ -16,8 +18,10 @@ from transformers import CLIPTextConfig, CLIPTextModel
 
 VAE_CHANNELS = (16, 16, 24, 48, 96, 96)
 LATENT, K = 16, 1.0
-UNET_CHANNELS = (64, 96, 160)
-HIDDEN, LENGTH = 192, 32
+UNET_CHANNELS = (64, 96, 128)
+HIDDEN, LAYERS, WIDE = 192, 3, 1024
+FIRST, GRID = 16, 8              # positions of the text from FIRST on, always after it, hold a GRID x GRID map of the picture
+LENGTH = FIRST + GRID * GRID
 SCHEDULE = dict(num_train_timesteps=1000, beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear",
                 prediction_type="v_prediction", rescale_betas_zero_snr=True, timestep_spacing="trailing",
                 clip_sample=False, set_alpha_to_one=True, steps_offset=1)
@@ -78,8 +82,7 @@ def begin_encoder(vae, patches):
     x = x.permute(0, 2, 5, 3, 6, 4, 7, 1).reshape(len(patches), 192)     # bits y4 x4 y2 x2 y1 x1, then c
     mean = x.mean(0)
     values, vectors = torch.linalg.eigh((x - mean).T @ (x - mean) / len(x))
-    std = values.flip(0).clamp_min(1e-8).sqrt()[:c2]
-    std = std.clamp_min(0.1 * float(std[0]))
+    std = (values.flip(0).clamp_min(1e-8) * float(values[-1])).pow(0.25)[:c2]  # spreads fall as the square roots of theirs
     W = vectors.flip(1).T[:c2] / std[:, None]                            # [96,192]
     const = signs(VAE_CHANNELS[1])
     const[:3] = 0
@@ -190,8 +193,8 @@ class Head(nn.Module):
 
 
 def make_text(vocabulary):
-    return CLIPTextModel(CLIPTextConfig(vocab_size=vocabulary, hidden_size=HIDDEN, intermediate_size=4 * HIDDEN,
-                                        projection_dim=HIDDEN, num_hidden_layers=2, num_attention_heads=4,
+    return CLIPTextModel(CLIPTextConfig(vocab_size=vocabulary, hidden_size=HIDDEN, intermediate_size=WIDE,
+                                        projection_dim=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=6,
                                         max_position_embeddings=LENGTH, hidden_act="quick_gelu",
                                         bos_token_id=vocabulary - 2, eos_token_id=vocabulary - 1, pad_token_id=vocabulary - 1))
 
@@ -212,6 +215,36 @@ def make_unet(channels=UNET_CHANNELS):
                 elif ".conv1." not in name and "proj_in" not in name:
                     nn.init.kaiming_normal_(p, nonlinearity="linear")
     return u
+
+
+class Pointing:
+    """Tells the UNet's cross-attention where to look while turned on: each place at the text's position that holds it."""
+
+    def __init__(self, unet):
+        self.unet, self.usual, self.found, self.on = unet, unet.attn_processors, [], False
+
+    def turn(self, on):
+        if on != self.on:
+            self.on = on
+            self.unet.set_attn_processor({k: self if on and ".attn2." in k else v for k, v in self.usual.items()})
+
+    def missed(self):
+        """Mean negative log of the attention to the right position, since last asked."""
+        found, self.found = self.found, []
+        return sum(found) / len(found) if found else torch.zeros(())
+
+    def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None, **_):
+        n, places, _ = hidden_states.shape
+        q, k, v = attn.to_q(hidden_states), attn.to_k(encoder_hidden_states), attn.to_v(encoder_hidden_states)
+        q, k, v = (x.view(n, -1, attn.heads, x.shape[-1] // attn.heads).transpose(1, 2) for x in (q, k, v))
+        logs = (attn.scale * q @ k.transpose(-1, -2)).log_softmax(-1)
+        side = int(places ** 0.5)
+        y, x = torch.arange(places) // side, torch.arange(places) % side
+        for head in range(attn.heads):                                   # at 4x4 each head looks at another quarter
+            f, part = GRID // side, head % (GRID // side) ** 2
+            to = FIRST + (f * y + part // f) * GRID + f * x + part % f
+            self.found.append(-logs[:, head, torch.arange(places), to].mean())
+        return attn.to_out[0]((logs.exp() @ v).transpose(1, 2).reshape(n, places, -1))
 
 
 def scheduler():

@@ -6,6 +6,7 @@ moments) is one file, written to a temporary name first, that a later run with a
 """
 import math
 import os
+import time
 
 import torch
 import torch.multiprocessing as mp
@@ -38,7 +39,9 @@ class Flat:
         lo, hi = self.n * rank // world, self.n * (rank + 1) // world
         self.mine = [(max(s, lo), min(e, hi), f) for s, e, f in bounds if max(s, lo) < min(e, hi)]
         self.steps = 0
+        memory["flag"][2] = time.time()
         self.wait()
+        self.now = float(memory["flag"][2])                              # the same clock for all
 
     def wait(self):
         if self.world > 1:
@@ -57,7 +60,10 @@ class Flat:
                 g.div_(self.world)
             squares += float(g.dot(g))
         m["norm"][self.rank] = squares
+        if self.rank == 0:
+            m["flag"][2] = time.time()
         self.wait()
+        self.now = float(m["flag"][2])
         norm = math.sqrt(float(m["norm"][:self.world].sum()))
         if math.isfinite(norm):
             self.steps += 1
@@ -104,6 +110,19 @@ class Flat:
         self.steps = state["steps"] if "m1" in state else 0
         self.wait()
         return {k: v for k, v in state.items() if k not in ("w", "e", "m1", "m2")}
+
+
+class Progress:
+    """How much of a run is over, 0 to 1: by the samples, or by the clock when the run has a time to end at."""
+
+    def __init__(self, flat, samples, end=0.0, before=0.0):
+        self.flat, self.samples, self.end, self.before, self.start = flat, samples, end, before, flat.now
+
+    def __call__(self, done):
+        if not self.end:
+            return min(1.0, done / self.samples)
+        f = (self.flat.now - self.start) / max(1.0, self.end - self.start)
+        return min(1.0, self.before + (1 - self.before) * f)
 
 
 def slim(path, out):

@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 import drawings
 import scenes
 
-SIZE, LENGTH = 4096, 32
+SIZE, LENGTH = 4096, 80
 SPLIT = re.compile(r"'s|'t|'re|'ve|'m|'ll|'d|[^\W\d_]+|\d|[^\s\w]+", re.I)
 COMMON = """photo image picture painting art artwork portrait landscape beautiful cute high quality detailed simple little tiny huge
 color colour style digital cartoon vector clipart sticker logo symbol sign front behind under over side left right top bottom

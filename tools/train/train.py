@@ -1,13 +1,19 @@
 """Trains text encoder and UNet on cached latents (latents.py).
 
-  python tools/train/train.py text --work WORK --samples 60000 --procs 2       text encoder alone: caption -> thumbnail
+  python tools/train/train.py text --work WORK --samples 100000 --procs 2 --data names_a=2   text encoder: caption -> latents
   python tools/train/train.py unet --work WORK --samples 500000 --procs 2 --data names_a=2,scenes_a=1
+  python tools/train/train.py begin --work WORK --model DIR                    WORK's networks from an exported model
   python tools/train/train.py slim --work WORK                                 WORK/state/unet_slim.pt, in fp16
   python tools/train/train.py unet ... --device cuda --procs 1 --batch 512     the same on a GPU
 
-v-prediction, zero terminal SNR, AdamW, EMA. unet goes on from WORK/state/unet.pt, which it writes every --every
-minutes; stop it at any time. The learning rate is constant after a warm-up and, beyond --decay-from samples, falls to
-a fiftieth at --samples. --data: caches and how often each is drawn.
+v-prediction, zero terminal SNR, AdamW, EMA. text and unet go on from WORK/state/*.pt, which they write every --every
+minutes; stop them at any time. The learning rate is constant after a warm-up and falls to a fiftieth from the share
+--decay-from of the run on; a run ends at --samples, or by the clock at --end. --data: caches and how often each is drawn.
+
+text: a caption decides the latents, so the text encoder learns them by plain regression, a fraction of the UNet's cost:
+each position from model.FIRST on must hold its 2x2 block of latents, and where that is. unet: at first its
+cross-attention is told where to look (--point: share of the run), and the text encoder rests (its outputs are cached)
+unless --text-rate.
 """
 import argparse
 import math
@@ -43,33 +49,70 @@ def groups(text, unet=None):
 
 
 # ---------------------------------------------------------------- text encoder alone
+def blocks(x):
+    """[N,16,16,16] latents as [N,64,64]: what each position of the text from FIRST on is to hold."""
+    g = model.GRID
+    return x.unfold(2, 2, 2).unfold(3, 2, 2).permute(0, 2, 3, 1, 4, 5).reshape(len(x), g * g, -1)
+
+
+def unblock(p):
+    g = model.GRID
+    return p.view(len(p), g, g, model.LATENT, 2, 2).permute(0, 3, 1, 4, 2, 5).reshape(len(p), model.LATENT, 2 * g, 2 * g)
+
+
+def begin_text(vocabulary):
+    """Vectors large enough to matter, and positions that differ as places do."""
+    text, g = model.make_text(vocabulary), model.GRID
+    with torch.no_grad():
+        text.get_input_embeddings().weight.mul_(10)                      # 0.02 is slow to leave
+        at = torch.stack(torch.meshgrid(torch.arange(g), torch.arange(g), indexing="ij"), -1).reshape(-1, 2, 1)
+        waves = (at * torch.tensor([0.4, 0.8, 1.6, math.pi])).flatten(1)
+        waves = torch.cat([waves.sin(), waves.cos()], 1)
+        mix = torch.randn(waves.shape[1], model.HIDDEN) * (0.4 / math.sqrt(waves.shape[1]))
+        weight = next(p for n, p in text.named_parameters() if "position_embedding" in n)
+        weight.mul_(10)
+        weight[model.FIRST:] += waves @ mix
+    return text
+
+
 def train_text(rank, world, memory, a):
     torch.set_num_threads(1)
     torch.manual_seed(0)
     D, tok = drawings.Drawings(a.work), tokenizer(a.work)
-    text = model.make_text(len(tok))
-    with torch.no_grad():
-        text.get_input_embeddings().weight.mul_(10)                      # 0.02 is slow to leave
-    head = torch.nn.Sequential(torch.nn.Linear(model.HIDDEN, 384), torch.nn.SiLU(), torch.nn.Linear(384, 768))
+    text, g = begin_text(len(tok)), model.GRID
+    head, place = torch.nn.Linear(model.HIDDEN, 4 * model.LATENT), torch.nn.Linear(model.HIDDEN, 2 * g)
+    pre = os.path.join(a.work, "text_pre.pt")
+    if os.path.exists(pre):
+        text.load_state_dict(torch.load(pre))
     (emb, _), (rest, _) = groups(text)
-    flat = shared.Flat(rank, world, memory, [(emb, 3 * EMBEDDING_FACTOR), (rest + list(head.parameters()), 1.0)])
-    rng, log, done = random.Random(50 + rank), autoencoder.Log(rank, a, "text"), 0
-    mix = dict(single=3, small=1, placed=1, count=1, pair=1, colour=0.3)
-    while done < a.samples:
-        found = [scenes.random_scene(D, rng, D.named, mix) for _ in range(a.batch // world)]
-        ids = model.tokens(tok, [scenes.caption(D, s, rng) for s in found], 20)
-        x = np.stack([scenes.compose(D, s, True) for s in found]).reshape(-1, 16, 8, 16, 8, 3).mean((2, 4))
-        y = torch.from_numpy(x.astype(np.float32)).div_(127.5).sub_(1).flatten(1)
-        loss = F.mse_loss(head(text(ids).last_hidden_state.mean(1)), y)
-        loss.backward()
-        f = done / a.samples
-        norm = flat.step(a.lr * min(1, (done + 1) / (50 * a.batch)) * max(0.02, 1 - f), 0.9)
+    flat = shared.Flat(rank, world, memory, [(emb, EMBEDDING_FACTOR),
+                                             (rest + list(head.parameters()) + list(place.parameters()), 1.0)])
+    path = os.path.join(a.work, "state", "text.pt")
+    state = flat.load(path) or dict(done=0)
+    done = state["done"]
+    over = shared.Progress(flat, a.samples, a.end, 0.0 if a.again else state.get("over", 0.0))
+    rng = random.Random(50 + rank + done)
+    a.drop = 0
+    data, log, since = Data(a, D, tok, rng, rank, world), autoencoder.Log(rank, a, "text"), 0
+    where = torch.arange(g * g)
+    while (f := over(done)) < 1:
+        x, ids, _ = data.batch(a.batch // world)
+        h = text(ids).last_hidden_state[:, model.FIRST:]
+        loss = F.mse_loss(head(h), blocks(x))
+        row, column = place(h).split(g, 2)
+        placed = sum(F.cross_entropy(p.transpose(1, 2), w.expand(len(x), -1)) for p, w in ((row, where // g), (column, where % g)))
+        (loss + 0.03 * placed).backward()
+        norm = flat.step(learning_rate(a, f, since), min(0.998, (flat.steps + 1) / (flat.steps + 20)))
         done += a.batch
-        log.add(done, 25, loss=loss.item(), norm=norm)
-    flat.wait()
-    if rank == 0:
-        shared.write_atomic(os.path.join(a.work, "text_pre.pt"), {k: v.clone() for k, v in text.state_dict().items()})
-    flat.wait()
+        since += a.batch
+        log.add(done, 50, loss=loss.item(), placed=placed.item(), norm=norm)
+        if log.due(memory, flat) or over(done) >= 1:
+            flat.save(path, done=done, over=over(done))
+            flat.swap()
+            if rank == 0:
+                shared.write_atomic(pre, {k: v.clone() for k, v in text.state_dict().items()})
+                torch.save(head.state_dict(), os.path.join(a.work, "text_head.pt"))
+            flat.swap()
 
 
 # ---------------------------------------------------------------- UNet
@@ -78,6 +121,7 @@ class Data:
 
     def __init__(self, a, D, tok, rng, rank, world):
         self.D, self.tok, self.rng, self.drop = D, tok, rng, a.drop
+        self.known = {}                                                  # outputs of a resting text encoder
         self.parts, self.weights = [], []
         for item in a.data.split(","):
             name, weight = item.split("=")
@@ -99,16 +143,27 @@ class Data:
     def batch(self, n):
         if self.device != "cpu":
             return self.resident_batch(n)
-        xs, captions = [], []
+        xs, captions, keys = [], [], []
         for _ in range(n):
-            found, specs, own, left = self.rng.choices(self.parts, self.weights)[0]
+            k = self.rng.choices(range(len(self.parts)), self.weights)[0]
+            found, specs, own, left = self.parts[k]
             if not left:
                 left.extend(own)
                 self.rng.shuffle(left)
             i = left.pop()
             xs.append(np.asarray(found[i], np.float32))
             captions.append(self.caption(specs[i]))
-        return torch.from_numpy(np.stack(xs)), model.tokens(self.tok, captions)
+            keys.append((k, i, self.rng.randrange(2)) if captions[-1] else None)
+        return torch.from_numpy(np.stack(xs)), model.tokens(self.tok, captions), keys
+
+    @torch.no_grad()
+    def context(self, text, ids, keys):
+        """The resting text encoder's outputs, two captions of each scene kept."""
+        new = [k for k, key in enumerate(keys) if key not in self.known]
+        if new:
+            for k, h in zip(new, text(ids[new]).last_hidden_state.half()):
+                self.known[keys[k]] = h.clone()
+        return torch.stack([self.known[key] for key in keys]).float()
 
     def resident_batch(self, n):
         total, xs, ids = sum(self.weights), [], []
@@ -121,11 +176,11 @@ class Data:
         mix = torch.randperm(n, device=self.device)                      # timesteps are stratified in the batch's order
         x, t = x[mix], t[mix]
         empty = model.tokens(self.tok, [""]).to(self.device)
-        return x, torch.where(torch.rand(n, 1, device=self.device) < self.drop, empty, t)
+        return x, torch.where(torch.rand(n, 1, device=self.device) < self.drop, empty, t), None
 
 
-def learning_rate(a, done, since):
-    f = 0 if a.decay_from is None else max(0, done - a.decay_from) / max(1, a.samples - a.decay_from)
+def learning_rate(a, f, since):
+    f = max(0.0, f - a.decay_from) / max(1e-9, 1 - a.decay_from)
     return a.lr * min(1, (since + 1) / (100 * a.batch)) * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * min(1, f))))
 
 
@@ -134,41 +189,48 @@ def train_unet(rank, world, memory, a):
     torch.manual_seed(0)
     D, tok = drawings.Drawings(a.work), tokenizer(a.work)
     text, unet = model.make_text(len(tok)), model.make_unet()
-    pre = os.path.join(a.work, "text_pre.pt")
-    if os.path.exists(pre):
-        text.load_state_dict(torch.load(pre))
+    for part, name in ((text, "text_pre.pt"), (unet, "unet_pre.pt")):
+        if os.path.exists(os.path.join(a.work, name)):
+            part.load_state_dict(torch.load(os.path.join(a.work, name)))
     text.to(a.device), unet.to(a.device)
-    flat = shared.Flat(rank, world, memory, groups(text, unet))
+    resting = a.text_rate == 0 and a.device == "cpu"
+    text.requires_grad_(not resting)
+    ((emb, _), (rest, _)), body = groups(text), list(unet.parameters())
+    flat = shared.Flat(rank, world, memory, [(emb, a.text_rate * EMBEDDING_FACTOR), (rest, a.text_rate), (body, 1.0)])
     path = os.path.join(a.work, "state", "unet.pt")
-    done = (flat.load(path) or dict(done=0))["done"]
+    state = flat.load(path) or dict(done=0)
+    done = state["done"]
+    over = shared.Progress(flat, a.samples, a.end, 0.0 if a.again else state.get("over", 0.0))
+    pointing = model.Pointing(unet)
     rng = random.Random(70 + rank + done)
     torch.manual_seed(70 + rank + done)
     data, log = Data(a, D, tok, rng, rank, world), autoencoder.Log(rank, a, "unet")
     abar = model.scheduler().alphas_cumprod.to(a.device)
     sa, sn = abar.sqrt().view(-1, 1, 1, 1), (1 - abar).sqrt().view(-1, 1, 1, 1)
     n, since = a.batch // world, 0
-    until = min(a.samples, a.until or a.samples)
-    while done < until:
-        x, ids = data.batch(n)
+    until = a.until or math.inf
+    while done < until and (f := over(done)) < 1:
+        pointing.turn(f < a.point)
+        x, ids, keys = data.batch(n)
+        context = data.context(text, ids, keys) if resting else text(ids).last_hidden_state
         u = (torch.arange(n, device=a.device) + torch.rand(n, device=a.device)) / n
         t = (1000 * u ** SKEW).long().clamp_(0, 999)                     # stratified
         e = torch.randn_like(x)
         with torch.autocast("cuda", torch.bfloat16, enabled=a.device != "cpu"):
-            p = unet(sa[t] * x + sn[t] * e, t, text(ids).last_hidden_state).sample
+            p = unet(sa[t] * x + sn[t] * e, t, context).sample
         each = (p.float() - (sa[t] * e - sn[t] * x)).pow(2).mean((1, 2, 3))
-        each.mean().backward()
-        norm = flat.step(learning_rate(a, done, since), min(a.ema, (flat.steps + 1) / (flat.steps + 20)))
+        missed = pointing.missed()
+        (each.mean() + 0.1 * missed).backward()
+        norm = flat.step(learning_rate(a, f, since), min(a.ema, (flat.steps + 1) / (flat.steps + 20)))
         done += a.batch
         since += a.batch
         if a.device == "cpu" or flat.steps % 20 == 0:
             q = each.detach()
             log.add(done, 100 if a.device == "cpu" else 10, loss=q.mean().item(), low=q[:n // 2].mean().item(),
-                    high=q[n // 2:].mean().item(), norm=norm)
+                    high=q[n // 2:].mean().item(), last=q[-n // 8:].mean().item(), missed=float(missed), norm=norm)
         if log.due(memory, flat):
-            flat.save(path, done=done)
-        if a.stop_at and time.time() > a.stop_at:
-            break
-    flat.save(path, done=done)
+            flat.save(path, done=done, over=over(done))
+    flat.save(path, done=done, over=over(done))
 
 
 def averaged(work):
@@ -185,15 +247,33 @@ def averaged(work):
     return text.eval(), unet.eval(), state["done"]
 
 
+def begin(a):
+    """WORK's tokenizer, networks and decoder from an exported model: what a run goes on from when nothing else is left."""
+    import shutil
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+    from transformers import CLIPTextModel
+    shutil.copytree(os.path.join(a.model, "tokenizer"), os.path.join(a.work, "tokenizer"), dirs_exist_ok=True)
+    vae = AutoencoderKL.from_pretrained(os.path.join(a.model, "vae"), torch_dtype=torch.float32)
+    vae.save_pretrained(os.path.join(a.work, "vae"))
+    autoencoder.keep_decoder(vae, os.path.join(a.work, "vae_decoder.pt"))
+    for name, part, kind in (("text_pre.pt", "text_encoder", CLIPTextModel), ("unet_pre.pt", "unet", UNet2DConditionModel)):
+        found = kind.from_pretrained(os.path.join(a.model, part), torch_dtype=torch.float32)
+        shared.write_atomic(os.path.join(a.work, name), found.state_dict())
+
+
 if __name__ == "__main__":
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("cmd", choices=("text", "unet", "slim"))
+    ap.add_argument("cmd", choices=("begin", "text", "unet", "slim"))
     ap.add_argument("--work", required=True)
     ap.add_argument("--data", default="")
     ap.add_argument("--samples", type=int, default=0)
     ap.add_argument("--until", type=int, default=0, help="stop here; the rate falls towards --samples")
-    ap.add_argument("--decay-from", type=int)
-    ap.add_argument("--stop-at", type=float, default=0, help="seconds since 1970 when to stop (one process)")
+    ap.add_argument("--decay-from", type=float, default=0.4)
+    ap.add_argument("--end", type=float, default=0, help="seconds since 1970: end then, whatever the samples")
+    ap.add_argument("--again", action="store_true", help="a further run from the state of one that ended")
+    ap.add_argument("--point", type=float, default=0.15)
+    ap.add_argument("--text-rate", type=float, default=0.0, help="unet: the text encoder's rate, of the UNet's")
+    ap.add_argument("--model", help="begin: the exported model's directory")
     ap.add_argument("--procs", type=int, default=2)
     ap.add_argument("--batch", type=int, default=16)
     ap.add_argument("--lr", type=float, default=1e-3)
@@ -202,7 +282,9 @@ if __name__ == "__main__":
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--every", type=float, default=4)
     a = ap.parse_args()
-    if a.cmd == "slim":
+    if a.cmd == "begin":
+        begin(a)
+    elif a.cmd == "slim":
         shared.slim(os.path.join(a.work, "state", "unet.pt"), os.path.join(a.work, "state", "unet_slim.pt"))
     else:
         shared.launch({"text": train_text, "unet": train_unet}[a.cmd], a.procs, 10_000_000, a)

@@ -1,5 +1,6 @@
 /* plan_io.c -- when jobs are issued, and what waits for what.
  *
+ * 0. Small pieces become larger ones where there is room (plan_merge.c).
  * 1. Read-ahead. A load may be issued before it is due: its item then lives longer. Going through
  *    the loads in order, each is moved ahead, action by action, while what is live stays under a
  *    ceiling and what has been read and is not yet needed stays under the read-ahead. The ceiling
@@ -11,7 +12,7 @@
  * 4. Places in the spill file: lifetimes in planner time, as for the arena. */
 #include "kernels/plan_internal.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 
@@ -54,7 +55,7 @@ static size_t largest(const size_t *live, size_t n)
 /* ----------------------------------------------------------------- read-ahead */
 
 typedef struct ahead {
-    size_t *live, *early; /* [n_actions + 3]: live bytes; of those, read and not needed yet */
+    size_t *live, *early;
     size_t ceiling, limit;
 } ahead;
 
@@ -73,13 +74,10 @@ static void move_ahead(tsr_plan *p, const tsr_job *job, ahead *a, int32_t *issue
 }
 
 /* Never before the load before it: what is needed first is read first. */
-static void read_ahead(const tsr_lower *l, tsr_plan *p, ahead *a)
+static void read_ahead(tsr_plan *p, ahead *a)
 {
     int32_t before = 0;
 
-    sum_live(p, a->live);
-    a->ceiling = largest(a->live, p->n_actions + 2) + l->k->ahead_room;
-    a->limit = l->k->ahead_bytes;
     for (size_t i = 0; i < p->n_jobs; i++) {
         tsr_job *job = &p->jobs[i];
         if (job->kind == TSR_JOB_STORE || job->earliest >= job->due)
@@ -95,20 +93,41 @@ static void read_ahead(const tsr_lower *l, tsr_plan *p, ahead *a)
 
 /* ------------------------------------------------------------- order and waits */
 
-static int job_order(const void *pa, const void *pb)
+static bool comes_later(const tsr_job *a, const tsr_job *b)
 {
-    const tsr_job *a = pa, *b = pb;
-    int store_a = a->kind == TSR_JOB_STORE, store_b = b->kind == TSR_JOB_STORE;
+    bool store_a = a->kind == TSR_JOB_STORE, store_b = b->kind == TSR_JOB_STORE;
 
-    if (a->in_loop != b->in_loop)
-        return a->in_loop ? 1 : -1;
     if (a->issue != b->issue)
-        return a->issue < b->issue ? -1 : 1;
-    if (store_a != store_b)
-        return store_b - store_a;
-    if (a->due != b->due)
-        return a->due < b->due ? -1 : 1;
-    return a->item < b->item ? -1 : a->item > b->item;
+        return a->issue > b->issue;
+    return store_a != store_b ? store_b : a->due > b->due;
+}
+
+/* Sorts by issue by counting; those of one time, which are few or in order, by insertion. `begin`:
+ * [n_actions + 3]. The prologue's come first by themselves: none is issued after the loop's first
+ * action, and there it is a store. */
+static void sort_jobs(const tsr_plan *p, size_t *begin, tsr_job *sorted)
+{
+    size_t n = p->n_actions + 3, sum = 0;
+
+    memset(begin, 0, n * sizeof *begin);
+    for (size_t i = 0; i < p->n_jobs; i++)
+        begin[p->jobs[i].issue]++;
+    for (size_t t = 0; t < n; t++) {
+        size_t count = begin[t];
+        begin[t] = sum;
+        sum += count;
+    }
+    for (size_t i = 0; i < p->n_jobs; i++)
+        sorted[begin[p->jobs[i].issue]++] = p->jobs[i];
+    for (size_t i = 1; i < p->n_jobs; i++) {
+        tsr_job job = sorted[i];
+        size_t at = i;
+
+        for (; at > 0 && comes_later(&sorted[at - 1], &job); at--)
+            sorted[at] = sorted[at - 1];
+        if (at < i)
+            sorted[at] = job;
+    }
 }
 
 /* Raises n_free or n_needed of the action of time t to `jobs`. */
@@ -147,13 +166,23 @@ static void set_waits(tsr_plan *p)
     }
 }
 
-void tsr_plan_order_jobs(tsr_plan *p)
+tsr_status tsr_plan_order_jobs(tsr_plan *p, tsr_err *err)
 {
-    if (p->n_jobs > 1)
-        qsort(p->jobs, p->n_jobs, sizeof *p->jobs, job_order);
+    size_t *begin = tsr_malloc((p->n_actions + 3) * sizeof *begin);
+    tsr_job *sorted = tsr_malloc((p->n_jobs + 1) * sizeof *sorted);
+
+    if (begin && sorted && p->n_jobs > 0) {
+        sort_jobs(p, begin, sorted);
+        memcpy(p->jobs, sorted, p->n_jobs * sizeof *sorted);
+    }
+    tsr_free(begin);
+    tsr_free(sorted);
+    if (!begin || !sorted)
+        TSR_FAIL(err, TSR_E_OOM, "no memory for the tables of the plan");
     for (size_t t = 0; t < p->n_actions; t++)
         p->actions[t].n_free = p->actions[t].n_needed = 0;
     set_waits(p);
+    return TSR_OK;
 }
 
 static tsr_status place_spill(tsr_plan *p, tsr_err *err)
@@ -166,23 +195,38 @@ static tsr_status place_spill(tsr_plan *p, tsr_err *err)
     return TSR_OK;
 }
 
+static bool times_room(tsr_lower_tables *x, size_t n_times, size_t n_items)
+{
+    size_t caps[3] = {x->cap_times, x->cap_times, x->cap_times};
+    bool ok = tsr_grow((void **)&x->live, &caps[0], n_times, sizeof *x->live) &&
+              tsr_grow((void **)&x->early, &caps[1], n_times, sizeof *x->early) &&
+              tsr_grow((void **)&x->time, &caps[2], n_times, sizeof *x->time) &&
+              tsr_grow((void **)&x->into, &x->cap_into, n_items, sizeof *x->into);
+
+    if (ok)
+        x->cap_times = caps[0];
+    return ok;
+}
+
 tsr_status tsr_lower_finish(tsr_lower *l)
 {
     tsr_plan *p = l->plan;
+    tsr_lower_tables *x = l->tables;
     size_t n = p->n_actions + 4;
-    ahead a = {.live = tsr_calloc(n, sizeof *a.live), .early = tsr_calloc(n, sizeof *a.early)};
-    tsr_status st = l->st;
+    ahead a = {.limit = l->k->ahead_bytes};
 
-    if (st == TSR_OK && (!a.live || !a.early))
-        st = tsr_err_set(l->err, TSR_E_OOM, "no memory for the tables of the plan");
-    if (st == TSR_OK) {
-        clamp_ends(p);
-        read_ahead(l, p, &a);
-        p->live_bytes = largest(a.live, p->n_actions + 2);
-        tsr_plan_order_jobs(p);
-        st = place_spill(p, l->err);
-    }
-    tsr_free(a.live);
-    tsr_free(a.early);
-    return st;
+    if (!times_room(x, n, p->n_items + 1))
+        TSR_FAIL(l->err, TSR_E_OOM, "no memory for the tables of the plan");
+    a.live = x->live;
+    a.early = x->early;
+    memset(a.early, 0, n * sizeof *a.early);
+    clamp_ends(p);
+    sum_live(p, a.live);
+    a.ceiling = largest(a.live, p->n_actions + 2) + l->k->ahead_room;
+    tsr_lower_merge(l, a.ceiling);
+    sum_live(p, a.live);
+    read_ahead(p, &a);
+    p->live_bytes = largest(a.live, p->n_actions + 2);
+    TSR_TRY(tsr_plan_order_jobs(p, l->err));
+    return place_spill(p, l->err);
 }

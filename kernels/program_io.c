@@ -5,6 +5,8 @@
  * thread a job is done where it would be submitted. */
 #include "kernels/program_internal.h"
 
+#include <time.h>
+
 /* Address of an item: the arena's high water is the compute threads' business, who note it when
  * they submit. */
 static unsigned char *place(const tsr_program *p, int32_t item)
@@ -35,16 +37,33 @@ static tsr_status move_rows(tsr_program *p, const tsr_job *job, int32_t step, ts
     return TSR_OK;
 }
 
-static tsr_status run_job(void *arg, uint64_t index, uint64_t step, tsr_err *err)
+static tsr_status do_job(tsr_program *p, const tsr_job *job, int32_t step, tsr_err *err)
 {
-    tsr_program *p = arg;
-    const tsr_job *job = &p->plan.jobs[index];
     int32_t c[2] = {job->a, job->b};
 
     if (job->kind != TSR_JOB_WEIGHT)
-        return move_rows(p, job, (int32_t)step, err);
+        return move_rows(p, job, step, err);
     return tsr_program_read_weight(p, job->index, c, place(p, job->item), NULL, &p->bytes_streamed,
                                    err);
+}
+
+/* Processor time of this thread. */
+static double core_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static tsr_status run_job(void *arg, uint64_t index, uint64_t step, tsr_err *err)
+{
+    tsr_program *p = arg;
+    double start = core_seconds();
+    tsr_status st = do_job(p, &p->plan.jobs[index], (int32_t)step, err);
+
+    p->io_core_seconds += core_seconds() - start;
+    return st;
 }
 
 void tsr_program_submit(tsr_program *p, int32_t begin, int32_t end, int32_t step)

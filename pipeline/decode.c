@@ -11,7 +11,7 @@
 static void fill_latents(const tsr_run *r, float *dst)
 {
     const tsr_vae_config *cfg = &r->model->vae_cfg;
-    const float *src = tsr_run_state(r, r->state.latents); // [C,h,w]
+    const float *src = tsr_run_lane_latents(r, r->next_picture - r->batch_first); // [C,h,w]
     size_t plane = (size_t)r->set.latent_h * (size_t)r->set.latent_w;
 
     for (int32_t c = 0; c < r->set.latent_c; c++) {
@@ -80,5 +80,8 @@ tsr_status tsr_decode_run(tsr_run *r)
     TSR_TRY(tsr_vae_run(r, fill_latents, &picture));
     crop(r, picture);
     r->phases[TSR_RUN_DECODE].seconds += tsr_now() - start;
-    return tsr_run_progress(r, TSR_PHASE_DECODE, 1, 1, tsr_now() - start);
+    /* Whoever wants to stop gets the picture all the same: it is whole. */
+    (void)tsr_run_progress(r, TSR_PHASE_DECODE, 1, 1, tsr_now() - start);
+    tsr_err_clear(&r->ctx->err);
+    return TSR_OK;
 }

@@ -32,12 +32,10 @@ static tsr_status record_at(tsr_run *r, tsr_rung rung)
     tsr_settings *s = &r->set;
 
     tsr_settings_set_size(s, r->model, rung.width, rung.height);
+    s->batch = 1;
     tsr_nets_free(&r->nets);
-    tsr_sched_free(r->sched);
-    r->sched = NULL;
-    TSR_TRY(
-        tsr_sched_make(&r->sched, s->sched_cfg, s->steps, tsr_latent_count(s), NULL, &r->ctx->err));
-    TSR_TRY(tsr_nets_record(&r->nets, r->ctx, r->model, s, tsr_sched_n_calls(r->sched)));
+    TSR_TRY(tsr_run_make_lanes(r, 1));
+    TSR_TRY(tsr_nets_record(&r->nets, r->ctx, r->model, s, tsr_sched_n_calls(r->lanes[0].sched)));
     tsr_state_layout(&r->state, r->model, s);
     return TSR_OK;
 }
@@ -166,6 +164,7 @@ tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height)
     *width = found > 0 ? rung.width : 0;
     *height = found > 0 ? rung.height : 0;
     tsr_err_clear(&r->ctx->err);
+    r->peak_at_start = tsr_max_size(r->peak_at_start, tsr_mem_peak()); /* the search is no run */
     TSR_TRY(record_at(r, asked));
     return tsr_run_plan_memory(r);
 }

@@ -1,25 +1,27 @@
 /* run.c -- a run from its descriptor to its pictures.
  *
  *     make: resolve, tokenize, sampler, record and plan every network, check the budget, reserve
- *     next: text (once) -> denoise -> decode -> record, one picture a call, no allocation
+ *     next: text (once) -> denoise (once a batch) -> decode -> record, one picture a call, no
+ *           allocation
  *
  * A run that only decodes, or encodes, has the VAE alone, and the same of everything else. */
 #include "pipeline/pipeline_internal.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/num.h"
 #include "memory/budget.h"
 
+#define SECONDS_BETWEEN                                                                            \
+    0.25 /* that a caller who wants to stop waits at most, but for one action                      \
+          */
+
 double tsr_now(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return tsr_clock_seconds();
 }
 
 void *tsr_run_state(const tsr_run *r, size_t offset)
@@ -27,25 +29,39 @@ void *tsr_run_state(const tsr_run *r, size_t offset)
     return r->arena.base + offset;
 }
 
+/* Tells the callback what is in r->said. */
+static tsr_status say(tsr_run *r)
+{
+    if (!r->progress)
+        return TSR_OK;
+    r->said.resident_bytes = tsr_mem_resident();
+    r->said.peak_bytes = tsr_mem_peak();
+    r->said_at = tsr_now();
+    if (!r->progress(r->progress_user, &r->said))
+        TSR_FAIL(&r->ctx->err, TSR_E_CANCELLED, "stopped on request");
+    return TSR_OK;
+}
+
 tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n_steps,
                             double seconds)
 {
-    tsr_progress p = {
+    r->said = (tsr_progress){
         .phase = phase,
         .step = step,
         .n_steps = n_steps,
         .picture = r->next_picture,
+        .n_together = phase == TSR_PHASE_DENOISE ? r->batch_end - r->batch_first : 1,
         .n_pictures = r->set.n_pictures,
         .seconds = seconds,
     };
+    return say(r);
+}
 
-    if (!r->progress)
-        return TSR_OK;
-    p.resident_bytes = tsr_mem_resident();
-    p.peak_bytes = tsr_mem_peak();
-    if (!r->progress(r->progress_user, &p))
-        TSR_FAIL(&r->ctx->err, TSR_E_CANCELLED, "stopped on request");
-    return TSR_OK;
+tsr_status tsr_run_beat(void *run)
+{
+    tsr_run *r = run;
+
+    return r->progress && tsr_now() - r->said_at >= SECONDS_BETWEEN ? say(r) : TSR_OK;
 }
 
 /* The caller's start noise, or final latents, checked and copied. */
@@ -162,11 +178,10 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     TSR_TRY(copy_latents(r, d));
     if (r->set.task == TSR_TASK_PICTURE) {
         TSR_TRY(tsr_prompts_tokenize(r));
-        TSR_TRY(tsr_sched_make(&r->sched, r->set.sched_cfg, r->set.steps, tsr_latent_count(&r->set),
-                               NULL, &ctx->err));
+        TSR_TRY(tsr_run_make_lanes(r, 1));
     }
     TSR_TRY(tsr_nets_record(&r->nets, ctx, r->model, &r->set,
-                            r->sched ? tsr_sched_n_calls(r->sched) : 0));
+                            r->lanes ? tsr_sched_n_calls(r->lanes[0].sched) : 0));
     tsr_state_layout(&r->state, r->model, &r->set);
     /* A plan has the thread and the room for a hash, too: it needs what the run needs, to the byte.
      */
@@ -179,6 +194,7 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     hash_plan(r);
     if (d->plan_only)
         return TSR_OK;
+    TSR_TRY(tsr_run_time_ops(r));
     return reserve(r);
 }
 
@@ -195,7 +211,10 @@ tsr_status tsr_run_make(tsr_context *ctx, tsr_model *model, const tsr_run_desc *
     r->model = model;
     r->progress = desc->progress;
     r->progress_user = desc->progress_user;
+    r->default_budget = desc->default_budget;
+    r->default_budget_user = desc->default_budget_user;
     r->plan_only = desc->plan_only;
+    r->time_ops = desc->time_ops;
     r->peak_at_start = tsr_mem_peak();
     r->image = desc->task == TSR_TASK_ENCODE ? desc->image : NULL;
     r->peak_before = tsr_mem_peak();
@@ -215,7 +234,7 @@ void tsr_run_free(tsr_run *r)
     tsr_io_free(r->io); /* before what it reads into */
     tsr_spill_close(&r->spill);
     tsr_nets_free(&r->nets);
-    tsr_sched_free(r->sched);
+    tsr_run_free_lanes(r);
     tsr_settings_free(&r->set);
     tsr_arena_free(&r->arena);
     for (int32_t e = 0; e < TSR_MAX_ENCODERS; e++) {
@@ -223,27 +242,54 @@ void tsr_run_free(tsr_run *r)
         tsr_free(r->ids[1][e]);
     }
     tsr_free(r->given_latents);
+    tsr_free(r->op_seconds);
+    tsr_free(r->ops);
+    tsr_free(r->op_texts);
     tsr_buf_free(&r->record);
     tsr_buf_free(&r->parameters);
     tsr_free(r);
 }
 
-/* Prompt, or what was given, to final latents; each phase is measured when it is over. */
+/* Is there still the memory that the phase was planned for? If not, it is planned again. */
+static tsr_status before_phase(tsr_run *r, int32_t phase)
+{
+    uint64_t allocations = tsr_alloc_count();
+    int32_t times = r->times_replanned;
+    tsr_status st = tsr_run_replan(r, phase);
+
+    r->planning_allocations += tsr_alloc_count() - allocations;
+    if (r->times_replanned != times)
+        hash_plan(r);
+    return st;
+}
+
+/* Prompt, or what was given, to final latents, of a whole batch where a batch begins; each phase is
+ * measured when it is over. */
 static tsr_status make_latents(tsr_run *r, int32_t picture)
 {
     size_t n = tsr_latent_count(&r->set);
+    int32_t end;
+    tsr_status st;
 
     if (r->set.task == TSR_TASK_DECODE) {
-        memcpy(tsr_run_state(r, r->state.latents), r->given_latents + (size_t)picture * n,
+        memcpy(tsr_run_lane_latents(r, 0), r->given_latents + (size_t)picture * n,
                n * sizeof *r->given_latents);
+        r->batch_first = picture;
         return TSR_OK;
     }
+    if (picture < r->batch_end)
+        return TSR_OK;
     if (!r->text_done) {
         TSR_TRY(tsr_text_run(r));
         tsr_run_measure(r, TSR_RUN_TEXT);
         r->text_done = true;
     }
-    TSR_TRY(tsr_denoise_run(r, picture));
+    TSR_TRY(before_phase(r, TSR_RUN_DENOISE));
+    end = picture + tsr_batch_size(r->set.n_pictures, picture, r->set.batch);
+    st = tsr_denoise_run(r, picture, end);
+    if (st != TSR_OK)
+        r->batch_end = picture; /* nothing of it is finished */
+    TSR_TRY(st);
     tsr_run_measure(r, TSR_RUN_DENOISE);
     return TSR_OK;
 }
@@ -253,8 +299,12 @@ static tsr_status make_picture(tsr_run *r, int32_t picture)
     if (r->set.task == TSR_TASK_ENCODE) {
         TSR_TRY(tsr_encode_run(r));
     } else {
-        TSR_TRY(make_latents(r, picture));
+        if (!r->latents_are_next)
+            TSR_TRY(make_latents(r, picture));
+        r->latents_done = r->latents_are_next = true;
+        TSR_TRY(before_phase(r, TSR_RUN_DECODE));
         TSR_TRY(tsr_decode_run(r));
+        r->latents_are_next = false;
     }
     tsr_run_measure(r, TSR_RUN_DECODE);
     tsr_run_release_network(r);
@@ -267,6 +317,7 @@ static void add_traffic(tsr_program *p, void *arg)
 
     r->bytes_streamed += p->bytes_streamed;
     r->bytes_spilled += p->bytes_spilled;
+    r->io_core_seconds += p->io_core_seconds;
 }
 
 static void count_traffic(tsr_run *r)
@@ -275,6 +326,7 @@ static void count_traffic(tsr_run *r)
     double text = 0;
 
     r->bytes_streamed = r->bytes_spilled = 0;
+    r->io_core_seconds = 0;
     tsr_nets_each(&r->nets, add_traffic, r);
     for (int32_t i = 0; i < n->n_text; i++)
         text += n->text[i].net.program.seconds_waiting;
@@ -294,6 +346,7 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
     int32_t i = r->next_picture;
 
     tsr_err_clear(&r->ctx->err);
+    r->planning_allocations = 0;
     if (r->plan_only)
         TSR_FAIL(&r->ctx->err, TSR_E_USAGE, "this run was only planned");
     if (i >= s->n_pictures)
@@ -301,7 +354,7 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
     TSR_TRY(make_picture(r, i));
     r->next_picture++;
     r->seconds_total += tsr_now() - start;
-    r->allocations += tsr_alloc_count() - allocations;
+    r->allocations += tsr_alloc_count() - allocations - r->planning_allocations;
     count_traffic(r);
     tsr_record_write(r, i);
     *pic = (tsr_picture){
@@ -310,10 +363,24 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
         .width = s->width,
         .height = s->height,
         .rgb = s->task == TSR_TASK_ENCODE ? NULL : tsr_run_state(r, r->state.rgb),
-        .latents = tsr_run_state(r, r->state.latents),
+        .latents = tsr_run_lane_latents(r, i - r->batch_first),
         .latents_shape = {s->latent_c, s->latent_h, s->latent_w},
         .parameters = s->task == TSR_TASK_PICTURE ? r->parameters.data : NULL,
         .record = s->task == TSR_TASK_ENCODE ? NULL : r->record.data,
     };
     return tsr_run_check_budget(r);
+}
+
+bool tsr_run_latents(const tsr_run *r, const float **latents, int32_t shape[4])
+{
+    int32_t first, n;
+
+    if (!r->latents_done)
+        return false;
+    first = r->latents_are_next ? r->next_picture : r->next_picture - 1;
+    n = tsr_max_i32(1, r->batch_end - first);
+    *latents = tsr_run_lane_latents(r, first - r->batch_first);
+    memcpy(shape, (int32_t[4]){n, r->set.latent_c, r->set.latent_h, r->set.latent_w},
+           4 * sizeof *shape);
+    return true;
 }

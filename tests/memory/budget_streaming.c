@@ -147,6 +147,9 @@ static size_t knob_cases(knob_case *c)
     c[n++].name = "vectors streamed, too";
     c[n].k.piece_bytes = 512;
     c[n++].name = "small pieces";
+    c[n].k.piece_bytes = 512;
+    c[n].k.ahead_bytes = c[n].k.ahead_room = 16 << 10;
+    c[n++].name = "small pieces that are put together again";
     c[n].k.window_bytes = 1000;
     c[n++].name = "chains";
     c[n].k.all_resident = true;
@@ -209,6 +212,7 @@ static void run__any_mechanism__same_bits(void)
 /* -------------------------------------------------------------- an autoencoder */
 
 /* Picture in, one attention over all of it, twice the size out: [1,24,20] becomes [1,48,40,3]. */
+enum { VAE_C = 48 }; /* several panels */
 typedef struct vae_net {
     tsr_err err;
     tsr_tape tape;
@@ -276,9 +280,10 @@ static void vae_record(vae_net *n, tsr_dtype dtype)
     n->tape.scope = "vae";
     n->st = tsr_tape_input(&n->tape, (int32_t[]){1, 4, 48, 40}, TSR_F32, "in", &n->in);
     if (n->st == TSR_OK)
-        n->st = tsr_op_latent_in(&n->tape, n->in, 1, 1, &x);
-    x = vae_conv(n, (tsr_conv_desc){.x = x}, 16, 3);
-    x = vae_conv(n, (tsr_conv_desc){.x = x, .stride = 2, .pad_bottom = 1, .pad_right = 1}, 16, 3);
+        n->st = tsr_op_latent_in(&n->tape, n->in, 1, &x);
+    x = vae_conv(n, (tsr_conv_desc){.x = x}, VAE_C, 3);
+    x = vae_conv(n, (tsr_conv_desc){.x = x, .stride = 2, .pad_bottom = 1, .pad_right = 1}, VAE_C,
+                 3);
     x = vae_resnet(n, x);
     h = vae_norm(n, x);
     a.q = vae_linear(n, h, 0);
@@ -287,7 +292,7 @@ static void vae_record(vae_net *n, tsr_dtype dtype)
     if (n->st == TSR_OK)
         n->st = tsr_op_attention(&n->tape, &a, &o);
     x = vae_linear(n, o, x);
-    x = vae_conv(n, (tsr_conv_desc){.x = x, .up_h = 48, .up_w = 40}, 16, 3);
+    x = vae_conv(n, (tsr_conv_desc){.x = x, .up_h = 48, .up_w = 40}, VAE_C, 3);
     x = vae_resnet(n, x);
     n->image = vae_conv(n, (tsr_conv_desc){.x = vae_norm(n, x)}, 3, 3);
     if (n->st == TSR_OK)
@@ -483,8 +488,6 @@ static void plan__nothing_allocated_afterwards(void)
     CHECK(tsr_alloc_count() == before);
     rig_free(&r);
 }
-
-/* ---------------------------------------------------------------------- faults */
 
 static void run__any_read_fails__is_its_error_and_the_next_run_is_right(void)
 {

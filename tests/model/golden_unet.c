@@ -120,79 +120,45 @@ static void unet__portable_tier__matches_the_reference(void)
 
 /* ----------------------------------------------------------------- same bits */
 
-static float *forward(golden_unet *u, golden_job job, const golden_unet_in *in, size_t *n)
+static float *forward_any(void *u, golden_job job, const void *in, size_t *n)
 {
-    golden_net net = {0};
-    tsr_val out;
-    float *x = NULL;
-
-    *n = 0;
-    if (golden_unet_forward(&net, u, &job, in, &out))
-        x = golden_net_get(&net, out, n);
-    golden_net_free(&net);
-    return x;
+    return golden_unet_once(u, job, in, n);
 }
 
-/* Runs `in` under `a` and under `b`. */
-static void check_same(fixture *f, const golden_unet_in *in, golden_job a, golden_job b,
-                       const char *what)
+/* Entry by entry against the whole, which has two. */
+static void check_entries(const golden_forward *u, golden_job job, const golden_unet_in *in,
+                          const char *what)
 {
-    size_t n, m;
-    float *x = forward(&f->unet, a, in, &n), *y = forward(&f->unet, b, in, &m);
+    golden_unet_in one[2] = {golden_unet_entry(in, 0), golden_unet_entry(in, 1)};
 
-    CHECK(n == m);
-    golden_check_bits(what, &a, x, y, n);
-    free(x);
-    free(y);
-}
-
-/* Entry by entry against the whole. */
-static void check_entries(fixture *f, golden_job job, const golden_unet_in *in, const char *what)
-{
-    size_t n, m;
-    float *all = forward(&f->unet, job, in, &n);
-
-    for (int32_t i = 0; i < in->n; i++) {
-        golden_unet_in one = golden_unet_entry(in, i);
-        float *x = forward(&f->unet, job, &one, &m);
-        CHECK(m * (size_t)in->n == n);
-        golden_check_bits(what, &job, all ? all + (size_t)i * m : NULL, x, m);
-        free(x);
-    }
-    free(all);
+    CHECK(in->n == 2);
+    golden_check_entries(u, job, in, one, sizeof *one, 2, what);
 }
 
 static void batch_checks(fixture *f, const char *name, tsr_dtype dtype)
 {
     static const float MIXED[2] = {999.0f, 1.5f};
+    const golden_forward u = {forward_any, &f->unet};
     golden_unet_in in, twice;
     golden_job job = golden_job_best(dtype);
     float *sample;
 
     if (!golden_unet_inputs(&f->g, name, NULL, &in))
         return;
-    CHECK(in.n == 2);
-    check_entries(f, job, &in, "a batch of two and two of one");
+    check_entries(&u, job, &in, "a batch of two and two of one");
     twice = in;
     twice.timesteps = MIXED;
-    check_entries(f, job, &twice, "entries with times of their own");
+    check_entries(&u, job, &twice, "entries with times of their own");
     in.latent_n = 1;
-    check_entries(f, job, &in, "latents that the entries share");
+    check_entries(&u, job, &in, "latents that the entries share");
     sample = malloc(2 * in.sample_size * sizeof *sample);
     if (sample) {
-        size_t n, m;
-        float *x, *y;
         memcpy(sample, in.sample, in.sample_size * sizeof *sample);
         memcpy(sample + in.sample_size, in.sample, in.sample_size * sizeof *sample);
         twice = in;
         twice.latent_n = 2;
         twice.sample = sample;
-        x = forward(&f->unet, job, &in, &n);
-        y = forward(&f->unet, job, &twice, &m);
-        CHECK(n == m);
-        golden_check_bits("shared latents and repeated ones", &job, x, y, n);
-        free(x);
-        free(y);
+        golden_check_same(&u, job, &in, job, &twice, "shared latents and repeated ones");
     }
     free(sample);
 }
@@ -220,27 +186,16 @@ static void unet__windows_threads_steps__change_no_bit(void)
     for (size_t i = 0; i < 4; i++) {
         fixture f;
         golden_unet_in in, late;
-        golden_job job = golden_job_best(i % 2 ? TSR_F32 : TSR_F16), other;
-        size_t n = 0, m = 0;
-        float *x, *y;
+        const golden_forward u = {forward_any, &f.unet};
+        golden_job job = golden_job_best(i % 2 ? TSR_F32 : TSR_F16);
 
         if (fixture_open(&f, golden_root(0), CASES[i / 2][0]) &&
             golden_unet_inputs(&f.g, CASES[i / 2][1], NULL, &in)) {
-            other = job;
-            other.window_rows = 4;
-            check_same(&f, &in, job, other, "windows of four rows");
-            other = job;
-            other.n_threads = 1;
-            check_same(&f, &in, job, other, "one thread and two");
+            golden_check_windows_threads(&u, job, &in);
             late = in;
             late.n_steps = 3;
             late.step = 1;
-            x = forward(&f.unet, job, &in, &n);
-            y = forward(&f.unet, job, &late, &m);
-            CHECK(n == m);
-            golden_check_bits("the second of three steps", &job, x, y, n);
-            free(x);
-            free(y);
+            golden_check_same(&u, job, &in, job, &late, "the second of three steps");
         }
         fixture_close(&f);
     }
@@ -263,7 +218,7 @@ static float *forward_converted(const fixture *f, tsr_dtype round, tsr_dtype sto
     if (golden_convert(src, dst, round, store) &&
         golden_ok(tsr_component_open(&u.comp, dir, "unet", "diffusion_pytorch_model", &u.err),
                   &u.err))
-        x = forward(&u, job, in, n);
+        x = golden_unet_once(&u, job, in, n);
     tsr_component_close(&u.comp);
     return x;
 }
@@ -278,7 +233,7 @@ static void unet__checkpoints_of_other_types__give_the_same_bits(void)
         for (int32_t i = 0; i < 2; i++) {
             golden_job job = golden_job_best(i ? TSR_F16 : TSR_F32);
             size_t n, m;
-            float *x = forward(&f.unet, job, &in, &n);
+            float *x = golden_unet_once(&f.unet, job, &in, &n);
             float *y = forward_converted(&f, TSR_F16, TSR_F32, job, &in, &m);
             float *b, *c;
             CHECK(n == m);
@@ -349,7 +304,7 @@ static float *forward_dir(const char *dir, const tsr_unet_config *cfg, const gol
     *n = 0;
     if (golden_ok(tsr_component_open(&u.comp, dir, "unet", "diffusion_pytorch_model", &u.err),
                   &u.err)) {
-        x = forward(&u, golden_job_best(TSR_F32), in, n);
+        x = golden_unet_once(&u, golden_job_best(TSR_F32), in, n);
         golden_check_all_used(&u.comp);
     }
     tsr_component_close(&u.comp);
@@ -380,7 +335,8 @@ static void unet__guidance_embedding__acts_before_the_first_linear(void)
         golden_unet_inputs(&f.g, "b2_12x20_t250", NULL, &in)) {
         tsr_unet_config cfg = f.unet.cfg;
         size_t n = 0, m = 0, k = 0;
-        float *plain = forward(&f.unet, golden_job_best(TSR_F32), &in, &k), *a = NULL, *b = NULL;
+        float *plain = golden_unet_once(&f.unet, golden_job_best(TSR_F32), &in, &k), *a = NULL,
+              *b = NULL;
         snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", f.dir);
         if (golden_open_file(&weights, path) && write_unet(&weights, &extra, with) &&
             (w1 = golden_need(&weights, "time_embedding.linear_1.weight")) &&
@@ -439,8 +395,7 @@ static void unet__norms__have_the_epsilons_of_the_reference(void)
     fixture f;
     golden_net net;
     tsr_unet_io io;
-    tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1, .t_rows = 1};
+    tsr_unet_shape shape = {.pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1};
 
     golden_net_init(&net, TSR_F32);
     if (fixture_open(&f, golden_root(0), "sd2-tiny")) {
@@ -468,8 +423,7 @@ static void unet__config_of_another_checkpoint__is_refused_by_tensor_name(void)
     golden_unet_in in;
     golden_net net;
     tsr_unet_io io = {.out = 77};
-    tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1, .t_rows = 1};
+    tsr_unet_shape shape = {.pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1};
 
     if (fixture_open(&f, golden_root(0), "sd2-tiny") &&
         golden_unet_inputs(&f.g, "blocks_8x8_t601", NULL, &in)) {

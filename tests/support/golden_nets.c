@@ -25,6 +25,43 @@ void golden_check_bits(const char *what, const golden_job *job, const float *a, 
               golden_precision(job), a && b ? test_max_abs_diff(a, b, n) : 0.0);
 }
 
+void golden_check_same(const golden_forward *f, golden_job a, const void *in_a, golden_job b,
+                       const void *in_b, const char *what)
+{
+    size_t n, m;
+    float *x = f->run(f->net, a, in_a, &n), *y = f->run(f->net, b, in_b, &m);
+
+    CHECK(n == m);
+    golden_check_bits(what, &a, x, n == m ? y : NULL, n);
+    free(x);
+    free(y);
+}
+
+void golden_check_windows_threads(const golden_forward *f, golden_job job, const void *in)
+{
+    golden_job windows = job, alone = job;
+
+    windows.window_rows = 4;
+    golden_check_same(f, job, in, windows, in, "windows of four rows");
+    alone.n_threads = 1;
+    golden_check_same(f, job, in, alone, in, "one thread and two");
+}
+
+void golden_check_entries(const golden_forward *f, golden_job job, const void *in,
+                          const void *entries, size_t entry_bytes, int32_t n, const char *what)
+{
+    size_t whole, m;
+    float *all = f->run(f->net, job, in, &whole);
+
+    for (int32_t i = 0; i < n; i++) {
+        float *x = f->run(f->net, job, (const char *)entries + (size_t)i * entry_bytes, &m);
+        CHECK(m * (size_t)n == whole);
+        golden_check_bits(what, &job, all ? all + (size_t)i * m : NULL, x, m);
+        free(x);
+    }
+    free(all);
+}
+
 const char *golden_model(int32_t i)
 {
     static const char *const MODELS[] = {"sd1-tiny", "sd1-odd", "sd2-tiny", "sdxl-tiny"};
@@ -111,13 +148,12 @@ golden_unet_in golden_unet_entry(const golden_unet_in *in, int32_t i)
     return one;
 }
 
-/* One row a step where all entries have the same time and the network allows it. */
-static int32_t time_rows(const golden_unet *u, const golden_unet_in *in)
+static bool own_timesteps(const golden_unet_in *in)
 {
     for (int32_t i = 1; i < in->n; i++)
         if (in->timesteps[i] != in->timesteps[0])
-            return in->n;
-    return u->cfg.text_time ? in->n : 1;
+            return true;
+    return false;
 }
 
 /* Times of all steps: the given ones at in->step, others elsewhere. */
@@ -138,16 +174,19 @@ static bool put_times(golden_net *net, tsr_val v, int32_t rows, const golden_une
 bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
                          const golden_unet_in *in, tsr_val *out)
 {
-    size_t n = (size_t)in->n;
+    size_t n;
     tsr_unet_io io;
-    tsr_unet_shape shape = {.n = in->n,
-                            .latent_n = in->latent_n,
+    tsr_unet_shape shape = {.pictures = in->latent_n,
+                            .prompts = in->n / in->latent_n,
+                            .own_prompts = in->latent_n > 1 && !in->same_prompts,
+                            .own_timesteps = own_timesteps(in),
                             .h = in->h,
                             .w = in->w,
                             .s = in->s,
-                            .n_steps = in->n_steps,
-                            .t_rows = time_rows(u, in)};
+                            .n_steps = in->n_steps};
+    int32_t rows = shape.own_timesteps ? shape.pictures : 1;
 
+    n = (size_t)(shape.own_prompts ? in->n : shape.prompts);
     golden_net_init(net, job->dtype);
     u->comp.err = &net->err;
     if (!golden_ok(
@@ -156,7 +195,7 @@ bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
         !golden_net_plan(net, job->tier, job->n_threads, job->window_rows) ||
         !golden_net_put(net, io.latents, in->sample, (size_t)in->latent_n * in->sample_size) ||
         !golden_net_put(net, io.context, in->context, n * in->context_size) ||
-        !put_times(net, io.timesteps, shape.t_rows, in))
+        !put_times(net, io.timesteps, rows, in))
         return false;
     if (u->cfg.text_time &&
         (!golden_net_put(net, io.text_embeds, in->text_embeds, n * in->text_size) ||
@@ -167,6 +206,19 @@ bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
         return false;
     *out = io.out;
     return golden_net_run(net, true, 0) && golden_net_run(net, false, in->step);
+}
+
+float *golden_unet_once(golden_unet *u, golden_job job, const golden_unet_in *in, size_t *n)
+{
+    golden_net net = {0};
+    tsr_val out;
+    float *x = NULL;
+
+    *n = 0;
+    if (golden_unet_forward(&net, u, &job, in, &out))
+        x = golden_net_get(&net, out, n);
+    golden_net_free(&net);
+    return x;
 }
 
 /* --------------------------------------------------------------------- VAE */
@@ -180,6 +232,7 @@ bool golden_vae_decode(golden_net *net, golden_vae *v, const golden_job *job,
     bool ok = scaled;
 
     golden_net_init(net, job->dtype);
+    net->tape.direct &= !job->upcast;
     v->comp.err = &net->err;
     for (size_t i = 0; ok && i < latents->n; i++)
         scaled[i] = latents->data[i] * v->cfg.scaling_factor; /* which the decoder undoes */
@@ -200,6 +253,7 @@ bool golden_vae_encode(golden_net *net, golden_vae *v, const golden_job *job,
     tsr_val in;
 
     golden_net_init(net, job->dtype);
+    net->tape.direct &= !job->upcast;
     v->comp.err = &net->err;
     return golden_ok(tsr_vae_encode_build(&net->tape, &v->comp, &v->cfg, nhw, &in, moments,
                                           job->taps, job->n_taps),

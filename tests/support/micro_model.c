@@ -153,8 +153,7 @@ typedef tsr_status (*record_fn)(tsr_tape *t, tsr_component *c, const char *confi
 
 static tsr_status record_unet(tsr_tape *t, tsr_component *c, const char *config)
 {
-    tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 1, .n_steps = 1, .t_rows = 1};
+    tsr_unet_shape shape = {.pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 1, .n_steps = 1};
     tsr_unet_config cfg;
     tsr_unet_io io = {0};
 
@@ -276,7 +275,8 @@ const char *micro_model(const micro_options *o)
     ok = write_index(dir, o) && write_tokenizer(dir, "tokenizer") &&
          write_text(dir, "scheduler", "scheduler_config.json", "%s",
                     o->scheduler ? o->scheduler : euler_json) &&
-         write_part(dir, "text_encoder", "model", clip, record_clip, NULL) &&
+         write_part(dir, "text_encoder", "model", clip, record_clip,
+                    o->text_overflows ? "layers.1.mlp.fc1" : NULL) &&
          write_part(dir, "unet", stem, unet, record_unet,
                     o->unet_overflows ? "mid_block.resnets.0.conv1" : NULL) &&
          write_part(dir, "vae", stem, vae_json, record_vae,

@@ -227,7 +227,7 @@ def train_unet(rank, world, memory, a):
         if a.device == "cpu" or flat.steps % 20 == 0:
             q = each.detach()
             log.add(done, 100 if a.device == "cpu" else 10, loss=q.mean().item(), low=q[:n // 2].mean().item(),
-                    high=q[n // 2:].mean().item(), last=q[-n // 8:].mean().item(), missed=float(missed), norm=norm)
+                    high=q[n // 2:].mean().item(), last=q[-n // 8:].mean().item(), missed=missed.item(), norm=norm)
         if log.due(memory, flat):
             flat.save(path, done=done, over=over(done))
     flat.save(path, done=done, over=over(done))

@@ -4,7 +4,7 @@
 #   tools/train/gpu.sh PACK OUT [SECONDS]
 #
 # PACK (made by pack.sh from a WORK whose autoencoder is done) holds the drawings at 128 pixels, tokenizer, VAE, text
-# encoder and the last checkpoint. Scenes are composed and encoded here, on all cores; then the UNet trains until
+# encoder and the last checkpoint. Scenes are composed and encoded here, on all cores; then text encoder and UNet train until
 # SECONDS are over, with a checkpoint a minute, and the newest is left in OUT in pieces under 16 MB:
 # cat OUT/unet.pt.* > WORK/state/unet.pt puts it back.
 set -eu
@@ -29,9 +29,15 @@ keep() { # the newest checkpoint, slim and in pieces
     rm -f "$out"/unet.pt.* && mv "$out"/new/* "$out"/ && rmdir "$out/new"
 }
 mkdir -p "$out"
-"$py" $t/train.py unet --work "$work" --data singles=3,colours=1,scenes0=1,scenes1=1,scenes2=1 --samples "${TOTAL:-8000000}" \
-    --decay-from "${DECAY:-6000000}" --device cuda --procs 1 --batch 512 --lr 1.5e-3 --ema 0.999 --every 1 \
-    --stop-at $((end - 20)) 2>&1 | tail -n 40 &
+data=singles=3,colours=1,scenes0=1,scenes1=1,scenes2=1
+(
+    # a sixth of what is left of the time for the text encoder alone, then both together
+    now=$(date +%s)
+    "$py" $t/train.py text --work "$work" --again --data "$data" --device cuda --procs 1 --batch 512 --lr 1.5e-3 \
+        --every 1 --end $((now + (end - now) / 6))
+    "$py" $t/train.py unet --work "$work" --again --data "$data" --device cuda --procs 1 --batch 512 --lr 1.5e-3 \
+        --text-rate 0.3 --ema 0.999 --every 1 --end $((end - 20))
+) 2>&1 | tail -n 40 &
 while [ "$(date +%s)" -lt $((end - 15)) ] && kill -0 $! 2>/dev/null; do sleep 30; keep; done
 wait || true
 keep

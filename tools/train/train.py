@@ -76,7 +76,7 @@ def begin_text(vocabulary):
 
 
 def train_text(rank, world, memory, a):
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if a.device == "cpu" else 4)
     torch.manual_seed(0)
     D, tok = drawings.Drawings(a.work), tokenizer(a.work)
     text, g = begin_text(len(tok)), model.GRID
@@ -84,6 +84,8 @@ def train_text(rank, world, memory, a):
     pre = os.path.join(a.work, "text_pre.pt")
     if os.path.exists(pre):
         text.load_state_dict(torch.load(pre))
+    for part in (text, head, place):
+        part.to(a.device)
     (emb, _), (rest, _) = groups(text)
     flat = shared.Flat(rank, world, memory, [(emb, EMBEDDING_FACTOR),
                                              (rest + list(head.parameters()) + list(place.parameters()), 1.0)])
@@ -94,7 +96,7 @@ def train_text(rank, world, memory, a):
     rng = random.Random(50 + rank + done)
     a.drop = 0
     data, log, since = Data(a, D, tok, rng, rank, world), autoencoder.Log(rank, a, "text"), 0
-    where = torch.arange(g * g)
+    where = torch.arange(g * g, device=a.device)
     while (f := over(done)) < 1:
         x, ids, _ = data.batch(a.batch // world)
         h = text(ids).last_hidden_state[:, model.FIRST:]
@@ -110,8 +112,8 @@ def train_text(rank, world, memory, a):
             flat.save(path, done=done, over=over(done))
             flat.swap()
             if rank == 0:
-                shared.write_atomic(pre, {k: v.clone() for k, v in text.state_dict().items()})
-                torch.save(head.state_dict(), os.path.join(a.work, "text_head.pt"))
+                shared.write_atomic(pre, {k: v.cpu().clone() for k, v in text.state_dict().items()})
+                shared.write_atomic(os.path.join(a.work, "text_head.pt"), {k: v.cpu().clone() for k, v in head.state_dict().items()})
             flat.swap()
 
 

@@ -229,12 +229,12 @@ static void plan__unets__fit_the_design(void)
     if (open_unet(&n, "sd15", 64)) {
         check_sweep(&n, "sd15 512");
         check_filled(&n, 60000000);
-        check_promises(&n, "sd15 512", (promise[]){{60, 0.87}, {44, 0.8}, {43, 0.8}, {0, 0}});
+        check_promises(&n, "sd15 512", (promise[]){{60, 0.87}, {44, 0.8}, {40, 0.8}, {0, 0}});
     }
     net_close(&n);
     if (open_unet(&n, "sdxl", 128)) {
         check_sweep(&n, "sdxl 1024");
-        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {82, 0.8}, {0, 0}});
+        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {80, 0.8}, {0, 0}});
     }
     net_close(&n);
 }

@@ -20,7 +20,12 @@
  * element just before it writes it, and no other task reads it. Any other overlap of the output
  * with an operand is wrong.
  *
- * Bits depend on none of this: not on windows and their order, pieces, blocks, buffers, threads. */
+ * Bits depend on none of this: not on windows and their order, pieces, blocks, buffers, threads.
+ *
+ * Devices. Where `device` is not NULL every operand lies in the device's memory, and what is asked
+ * for is queued: `run`, `norm_stats` and the device's functions return at once. Two queues are
+ * worked through side by side, each in order; events order them among each other. Whatever fails
+ * is remembered and told by `finish`. Packing stays on the host. */
 #ifndef TSR_KERNELS_BACKEND_H
 #define TSR_KERNELS_BACKEND_H
 
@@ -70,6 +75,38 @@ typedef struct tsr_call {
 } tsr_call;
 
 typedef struct tsr_backend tsr_backend;
+
+typedef enum tsr_queue { TSR_QUEUE_COMPUTE, TSR_QUEUE_COPY } tsr_queue;
+
+typedef struct tsr_device {
+    char name[256];
+    size_t total_bytes;   /* of the device */
+    size_t context_bytes; /* what opening it took: context, libraries */
+    /* The arena: one piece of device memory. TSR_E_OOM says how much is free. */
+    tsr_status (*reserve)(const tsr_backend *b, size_t bytes, void **base, tsr_err *err);
+    void (*release)(const tsr_backend *b, void *base);
+    /* What this process holds on the device now, and what is free. */
+    tsr_status (*measure)(const tsr_backend *b, size_t *held, size_t *free_bytes, tsr_err *err);
+    /* Host memory that copies need no detour for (pinned). */
+    tsr_status (*pin)(const tsr_backend *b, size_t bytes, void **p, tsr_err *err);
+    void (*unpin)(const tsr_backend *b, void *p);
+    /* Everything that the whole op, or a window of it, needs from a library is built and kept; data
+     * pointers of the call are not looked at. Before the first run; once for every shape. */
+    tsr_status (*prepare)(const tsr_backend *b, const tsr_call *call, tsr_err *err);
+    /* Events 0 .. n-1 are there. */
+    tsr_status (*events)(const tsr_backend *b, int32_t n, tsr_err *err);
+    void (*record)(const tsr_backend *b, tsr_queue q, int32_t event); /* when q comes here */
+    void (*await)(const tsr_backend *b, tsr_queue q, int32_t event);  /* q goes on after it */
+    /* Pinned memory for the next upload from it, of *bytes bytes: waits until what it held before
+     * is copied. NULL after a failure. One thread at a time. */
+    void *(*slot)(const tsr_backend *b, size_t *bytes);
+    void (*upload)(const tsr_backend *b, tsr_queue q, void *dst, const void *src, size_t bytes);
+    void (*download)(const tsr_backend *b, tsr_queue q, void *dst, const void *src, size_t bytes);
+    void (*fill)(const tsr_backend *b, void *dst, int byte, size_t bytes); /* compute queue */
+    /* Both queues are empty; the first failure since the last time. */
+    tsr_status (*finish)(const tsr_backend *b, tsr_err *err);
+} tsr_device;
+
 struct tsr_backend {
     const char *name; /* "cpu" */
     const char *tier; /* "avx2" */
@@ -102,9 +139,10 @@ struct tsr_backend {
                          const tsr_window *window, int32_t n_threads);
     /* Computes the window. Cannot fail. */
     void (*run)(const tsr_backend *b, const tsr_call *call);
-    /* True when every element of the value is finite. */
+    /* True when every element of the value is finite. Waits for a device's compute queue. */
     bool (*all_finite)(const tsr_backend *b, const tsr_tensor *x, tsr_pool *pool);
-    const void *impl; /* the backend's own */
+    const tsr_device *device; /* NULL: operands are in host memory */
+    const void *impl;         /* the backend's own */
 };
 
 /* The CPU backend for a tier (not AUTO); NULL when this build or this machine lacks it. The object

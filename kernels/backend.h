@@ -93,10 +93,11 @@ typedef struct tsr_device {
     /* Everything that the whole op, or a window of it, needs from a library is built and kept; data
      * pointers of the call are not looked at. Before the first run; once for every shape. */
     tsr_status (*prepare)(const tsr_backend *b, const tsr_call *call, tsr_err *err);
-    /* Events 0 .. n-1 are there. */
+    /* Events 0 .. n-1 are there. One that was never recorded holds nobody up. */
     tsr_status (*events)(const tsr_backend *b, int32_t n, tsr_err *err);
     void (*record)(const tsr_backend *b, tsr_queue q, int32_t event); /* when q comes here */
     void (*await)(const tsr_backend *b, tsr_queue q, int32_t event);  /* q goes on after it */
+    void (*wait)(const tsr_backend *b, int32_t event);                /* the caller does */
     /* Pinned memory for the next upload from it, of *bytes bytes: waits until what it held before
      * is copied. NULL after a failure. One thread at a time. */
     void *(*slot)(const tsr_backend *b, size_t *bytes);

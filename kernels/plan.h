@@ -82,7 +82,8 @@ typedef struct tsr_plan {
     size_t n_regions, cap_regions;
     int32_t *value_item;  /* [n_values] its first place; 0: it is never whole */
     int32_t *weight_item; /* [n_weights] of a resident weight, else 0 */
-    int32_t staging_item; /* where weights are read before they are packed */
+    int32_t staging_item; /* where weights are read before they are packed; on the host */
+    size_t staging_bytes; /* that much of the heap takes its place, for a device */
     int32_t loop_action;  /* first action of the loop section */
     int32_t loop_job;
     tsr_layout layout;

@@ -39,7 +39,8 @@ static void first_items(tsr_lower *l, const tsr_plan_question *q)
         l->plan->items[l->plan->weight_item[w]].first = 0;
         l->plan->items[l->plan->weight_item[w]].last = TSR_TO_THE_END;
     }
-    l->plan->staging_item = tsr_lower_item(l, staging, TSR_ITEM_WORK);
+    l->plan->staging_bytes = q->backend->device ? staging : 0;
+    l->plan->staging_item = tsr_lower_item(l, staging - l->plan->staging_bytes, TSR_ITEM_WORK);
     if (l->st != TSR_OK)
         return;
     l->plan->items[l->plan->staging_item].first = 0;

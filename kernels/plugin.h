@@ -25,7 +25,7 @@ typedef struct tsr_device_info {
 } tsr_device_info;
 
 typedef struct tsr_plugin {
-    uint64_t abi;
+    uint64_t (*abi)(void); /* tsr_plugin_abi, as the plug-in was compiled */
     /* Fills up to `max`; *n is how many there are. TSR_E_DEVICE: no driver, or too old. */
     tsr_status (*list)(tsr_device_info *list, int32_t max, int32_t *n, tsr_err *err);
     /* A backend on device `index`. TSR_E_DEVICE with what is wrong. */
@@ -33,6 +33,8 @@ typedef struct tsr_plugin {
     void (*close)(tsr_backend *b); /* accepts NULL */
 } tsr_plugin;
 
+/* The plug-in's symbol. */
+const tsr_plugin *tsr_plugin_get(void);
 typedef const tsr_plugin *(*tsr_plugin_get_fn)(void);
 
 /* What both sides must agree on. */

@@ -74,6 +74,8 @@ tsr_status tsr_program_make(tsr_program *p, tsr_tape *t, const tsr_backend *b, t
         st = tsr_err_set(err, TSR_E_OOM, "no memory for the tables of the plan");
         goto done;
     }
+    if (b->device)
+        TSR_TRY_GOTO(tsr_program_make_shadows(&made));
     made.layout = made.plan.layout;
     made.spill_bytes = made.plan.spill_bytes;
     made.hash = hash_plan(&made.plan);
@@ -92,6 +94,8 @@ void tsr_program_free(tsr_program *p)
         return;
     tsr_plan_free(&p->plan);
     tsr_free(p->tickets);
+    tsr_free(p->shadow);
+    tsr_free(p->shadow_offsets);
     *p = (tsr_program){0};
 }
 
@@ -119,12 +123,20 @@ void *tsr_program_item(const tsr_program *p, int32_t item)
     return tsr_arena_use(p->arena, p->arena_base + i->offset, i->bytes);
 }
 
+void tsr_program_poison(const tsr_program *p, size_t offset, size_t bytes)
+{
+    if (p->backend->device)
+        p->backend->device->fill(p->backend, p->arena->base + offset, TSR_ARENA_POISON, bytes);
+    else
+        tsr_arena_poison(p->arena, offset, bytes);
+}
+
 void tsr_program_bind(tsr_program *p, tsr_arena *arena, size_t base)
 {
     p->arena = arena;
     p->arena_base = base;
     if (TSR_PROGRAM_CHECKED)
-        tsr_arena_poison(arena, base, p->layout.peak_bytes); /* the gaps stay so */
+        tsr_program_poison(p, base, p->layout.peak_bytes); /* the gaps stay so */
 }
 
 void tsr_program_set_io(tsr_program *p, tsr_io *io, tsr_spill *spill)
@@ -141,5 +153,6 @@ void tsr_program_watch(tsr_program *p, tsr_val v)
 
 void *tsr_program_data(const tsr_program *p, tsr_val v)
 {
-    return tsr_program_item(p, p->plan.value_item[v]);
+    return p->backend->device ? tsr_program_shadow(p, v)
+                              : tsr_program_item(p, p->plan.value_item[v]);
 }

@@ -8,7 +8,10 @@
  *
  * Resident weights are loaded once; what is streamed or spilled is read and written by the I/O
  * thread while the compute threads go on, and waiting for it is counted. A failed read or write is
- * the status of the run_ call in which it was noticed; nothing is in flight when that returns. */
+ * the status of the run_ call in which it was noticed; nothing is in flight when that returns.
+ *
+ * On a device the arena is the device's memory. Actions are queued there, and so is what the I/O
+ * thread moves; what one thread would wait for, a queue waits for (program_device.c). */
 #ifndef TSR_KERNELS_PROGRAM_H
 #define TSR_KERNELS_PROGRAM_H
 
@@ -33,6 +36,9 @@ typedef struct tsr_program {
     tsr_spill *spill;
     uint64_t *tickets; /* [n_jobs] of the running section */
     tsr_status io_status;
+    unsigned char *shadow;  /* on a device: inputs and outputs as the host sees them, and staging */
+    size_t *shadow_offsets; /* [n_values]; of a value without one: SIZE_MAX */
+    size_t staging_offset;
     tsr_arena *arena; /* set by bind */
     size_t arena_base;
     int32_t n_steps_run;
@@ -59,7 +65,9 @@ void tsr_program_set_io(tsr_program *p, tsr_io *io, tsr_spill *spill);
 /* Reads and packs the resident weights, panel by panel through the staging place. TSR_E_IO,
  * TSR_E_MODEL. Staging lies where values will be: inputs are filled afterwards. */
 tsr_status tsr_program_load(tsr_program *p);
-/* Address of a value (inputs to fill, outputs to read); NULL when it is never whole. */
+/* Address of a value on the host (inputs to fill, outputs to read); NULL when it is never whole, or
+ * is neither and lies on a device. Inputs are read when a section begins, outputs are there when
+ * the section that makes them has ended. */
 void *tsr_program_data(const tsr_program *p, tsr_val v);
 /* Runs the ops before the loop. TSR_E_IO and TSR_E_MODEL where weights are streamed. */
 tsr_status tsr_program_run_prologue(tsr_program *p);

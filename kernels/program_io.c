@@ -2,7 +2,11 @@
  *
  * Jobs of a section are submitted in the plan's order and executed one by one. The spill file keeps
  * a value as the arena would, [N,H,W,C]: rows of an entry are one run of bytes. Without an I/O
- * thread a job is done where it would be submitted. */
+ * thread a job is done where it would be submitted.
+ *
+ * For a device a job is done when its copies are queued; so to wait for one is to wait for its
+ * thread, and then to make the compute queue wait for its event. The copy queue in turn waits for
+ * what was computed before the jobs were submitted: the first of them carries that fence. */
 #include "kernels/program_internal.h"
 
 /* Address of an item: the arena's high water is the compute threads' business, who note it when
@@ -26,7 +30,11 @@ static tsr_status move_rows(tsr_program *p, const tsr_job *job, int32_t step, ts
     if (x->kind == TSR_VALUE_VIEW)
         at += (size_t)step * (size_t)x->n * entry;
     for (int32_t n = 0; n < x->n; n++, rows += bytes, at += entry) {
-        if (job->kind == TSR_JOB_STORE)
+        if (p->backend->device && job->kind == TSR_JOB_STORE)
+            TSR_TRY(tsr_program_take_spilled(p, rows, at, bytes, err));
+        else if (p->backend->device)
+            TSR_TRY(tsr_program_send_spilled(p, rows, at, bytes, err));
+        else if (job->kind == TSR_JOB_STORE)
             TSR_TRY(tsr_spill_write(p->spill, at, rows, bytes, err));
         else
             TSR_TRY(tsr_spill_read(p->spill, at, rows, bytes, err));
@@ -35,36 +43,62 @@ static tsr_status move_rows(tsr_program *p, const tsr_job *job, int32_t step, ts
     return TSR_OK;
 }
 
-static tsr_status run_job(void *arg, uint64_t index, uint64_t step, tsr_err *err)
+static tsr_status move_job(tsr_program *p, const tsr_job *job, int32_t step, tsr_err *err)
 {
-    tsr_program *p = arg;
-    const tsr_job *job = &p->plan.jobs[index];
     int32_t c[2] = {job->a, job->b};
+    void *dst = place(p, job->item);
 
     if (job->kind != TSR_JOB_WEIGHT)
-        return move_rows(p, job, (int32_t)step, err);
-    return tsr_program_read_weight(p, job->index, c, place(p, job->item), NULL, &p->bytes_streamed,
-                                   err);
+        return move_rows(p, job, step, err);
+    if (p->backend->device)
+        return tsr_program_send_weight(p, job->index, c, dst, NULL, &p->bytes_streamed, err);
+    return tsr_program_read_weight(p, job->index, c, dst, NULL, &p->bytes_streamed, err);
+}
+
+/* `step`, and that the job is the first of those submitted together. */
+enum { FIRST_SHIFT = 32 };
+
+static tsr_status run_job(void *arg, uint64_t index, uint64_t step_first, tsr_err *err)
+{
+    tsr_program *p = arg;
+    const tsr_device *d = p->backend->device;
+    int32_t i = (int32_t)index, step = (int32_t)(step_first & INT32_MAX);
+
+    if (d && step_first >> FIRST_SHIFT)
+        d->await(p->backend, TSR_QUEUE_COPY, tsr_program_job_fence(i));
+    TSR_TRY(move_job(p, &p->plan.jobs[i], step, err));
+    if (d)
+        d->record(p->backend, TSR_QUEUE_COPY, tsr_program_job_done(i));
+    return TSR_OK;
 }
 
 void tsr_program_submit(tsr_program *p, int32_t begin, int32_t end, int32_t step)
 {
+    const tsr_device *d = p->backend->device;
+
+    if (d && begin < end)
+        d->record(p->backend, TSR_QUEUE_COMPUTE, tsr_program_job_fence(begin));
     for (int32_t i = begin; i < end; i++) {
+        uint64_t step_first = (uint64_t)step | (uint64_t)(i == begin) << FIRST_SHIFT;
         (void)tsr_program_item(p, p->plan.jobs[i].item);
         if (p->io)
-            p->tickets[i] = tsr_io_submit(p->io, run_job, p, (uint64_t)i, (uint64_t)step);
+            p->tickets[i] = tsr_io_submit(p->io, run_job, p, (uint64_t)i, step_first);
         else if (p->io_status == TSR_OK)
-            p->io_status = run_job(p, (uint64_t)i, (uint64_t)step, p->err);
+            p->io_status = run_job(p, (uint64_t)i, step_first, p->err);
     }
 }
 
 tsr_status tsr_program_wait(tsr_program *p, int32_t begin, int32_t n)
 {
+    const tsr_device *d = p->backend->device;
+
     if (n <= begin)
         return TSR_OK;
-    if (!p->io)
-        return p->io_status;
-    return tsr_io_wait(p->io, p->tickets[n - 1], &p->seconds_waiting, p->err);
+    TSR_TRY(p->io ? tsr_io_wait(p->io, p->tickets[n - 1], &p->seconds_waiting, p->err)
+                  : p->io_status);
+    if (d)
+        d->await(p->backend, TSR_QUEUE_COMPUTE, tsr_program_job_done(n - 1));
+    return TSR_OK;
 }
 
 /* After a section that ended with `st`: nothing is in flight, the first failure is returned. */
@@ -74,5 +108,10 @@ tsr_status tsr_program_drain(tsr_program *p, tsr_status st)
     tsr_status last = p->io ? tsr_io_drain(p->io, st == TSR_OK ? p->err : &ignored) : p->io_status;
 
     p->io_status = TSR_OK;
+    if (p->backend->device) {
+        tsr_status device = p->backend->device->finish(
+            p->backend, st == TSR_OK && last == TSR_OK ? p->err : &ignored);
+        last = last == TSR_OK ? device : last;
+    }
     return st == TSR_OK ? last : st;
 }

@@ -119,11 +119,13 @@ static tsr_status load_panels(load_job *job, unsigned char *staging)
 static tsr_status load_rows(load_job *job, int32_t begin, int32_t end)
 {
     const tsr_program *p = job->p;
-    const tsr_item *staging = &p->plan.items[p->plan.staging_item];
+    const tsr_item *item = &p->plan.items[p->plan.staging_item];
+    unsigned char *staging = p->backend->device ? p->shadow + p->staging_offset
+                                                : p->arena->base + p->arena_base + item->offset;
 
     for (job->row0 = begin; job->row0 < end; job->row0 += job->n_rows) {
         job->n_rows = tsr_min_i32(job->panels.rows_a_read, end - job->row0);
-        TSR_TRY(load_panels(job, p->arena->base + p->arena_base + staging->offset));
+        TSR_TRY(load_panels(job, staging));
     }
     return TSR_OK;
 }
@@ -170,23 +172,30 @@ tsr_status tsr_program_read_weight(tsr_program *p, int32_t index, const int32_t 
     return geglu ? load_rows(&job, channels + c[0], channels + c[1]) : TSR_OK;
 }
 
+static tsr_status load_weight(tsr_program *p, int32_t i)
+{
+    const tsr_weight *w = &p->tape->weights[i];
+    const tsr_op *op = &p->tape->ops[w->first];
+    bool geglu = op->kind == TSR_OP_LINEAR && w->kind == TSR_WEIGHT_MATRIX && op->u.linear.geglu;
+    int32_t channels[2] = {0, geglu ? w->dims[0] / 2 : w->dims[0]};
+    void *dst = tsr_program_item(p, p->plan.weight_item[i]);
+
+    return p->backend->device
+               ? tsr_program_send_weight(p, i, channels, dst, p->pool, &p->bytes_read, p->err)
+               : tsr_program_read_weight(p, i, channels, dst, p->pool, &p->bytes_read, p->err);
+}
+
 tsr_status tsr_program_load(tsr_program *p)
 {
+    tsr_status st = TSR_OK;
+
     if (!p->arena)
         TSR_FAIL(p->err, TSR_E_INTERNAL, "weights are loaded before the program has memory");
     (void)tsr_program_item(p, p->plan.staging_item);
-    for (size_t i = 1; i < p->tape->n_weights; i++) {
-        const tsr_weight *w = &p->tape->weights[i];
-        int32_t item = p->plan.weight_item[i];
-        bool geglu;
-
-        if (!item)
-            continue;
-        geglu = p->tape->ops[w->first].kind == TSR_OP_LINEAR && w->kind == TSR_WEIGHT_MATRIX &&
-                p->tape->ops[w->first].u.linear.geglu;
-        TSR_TRY(tsr_program_read_weight(
-            p, (int32_t)i, (int32_t[]){0, geglu ? w->dims[0] / 2 : w->dims[0]},
-            tsr_program_item(p, item), p->pool, &p->bytes_read, p->err));
-    }
-    return TSR_OK;
+    if (p->backend->device)
+        TSR_TRY(tsr_program_prepare(p));
+    for (size_t i = 1; i < p->tape->n_weights && st == TSR_OK; i++)
+        if (p->plan.weight_item[i])
+            st = load_weight(p, (int32_t)i);
+    return p->backend->device ? tsr_program_drain(p, st) : st;
 }

@@ -52,7 +52,7 @@ static void *weight_of(const tsr_program *p, const tsr_action *a, int32_t k)
     return data;
 }
 
-static tsr_call place_call(const tsr_program *p, const tsr_action *a, int32_t step)
+tsr_call tsr_program_call(const tsr_program *p, const tsr_action *a, int32_t step)
 {
     const tsr_tape *t = p->tape;
     const tsr_op *op = &t->ops[a->op];
@@ -109,13 +109,14 @@ static void poison_dead(const tsr_program *p, int32_t t)
     for (size_t i = 1; i < p->plan.n_items; i++) {
         const tsr_item *item = &p->plan.items[i];
         if (item->last == t - 1 && item->last < (int32_t)p->plan.n_actions)
-            tsr_arena_poison(p->arena, p->arena_base + item->offset, item->bytes);
+            tsr_program_poison(p, p->arena_base + item->offset, item->bytes);
     }
 }
 
 typedef struct section {
     int32_t begin, end;         /* actions */
     int32_t first_job, end_job; /* jobs */
+    bool loop;
     int32_t step;
     bool find;               /* stop at the first output that is not finite */
     const char *overflowing; /* its op */
@@ -128,6 +129,7 @@ static section section_of(const tsr_program *p, bool loop, int32_t step)
                  .end = loop ? (int32_t)plan->n_actions : plan->loop_action,
                  .first_job = loop ? plan->loop_job : 0,
                  .end_job = loop ? (int32_t)plan->n_jobs : plan->loop_job,
+                 .loop = loop,
                  .step = step};
 
     return s;
@@ -145,7 +147,7 @@ static tsr_status run_action(tsr_program *p, section *s, int32_t i, int32_t *iss
     tsr_program_submit(p, *issued, a->n_issued, s->step);
     *issued = tsr_max_i32(*issued, a->n_issued);
     TSR_TRY(tsr_program_wait(p, s->first_job, a->n_needed));
-    call = place_call(p, a, s->step);
+    call = tsr_program_call(p, a, s->step);
     if (a->stats_only)
         p->backend->norm_stats(p->backend, &call);
     else
@@ -162,10 +164,14 @@ static tsr_status run_section(tsr_program *p, section *s)
     int32_t issued = s->first_job;
     tsr_status st = TSR_OK;
 
+    if (p->backend->device)
+        tsr_program_send_inputs(p, s->loop);
     for (int32_t i = s->begin; i < s->end && st == TSR_OK && !s->overflowing; i++)
         st = run_action(p, s, i, &issued);
     if (st == TSR_OK && !s->overflowing)
         tsr_program_submit(p, issued, s->end_job, s->step);
+    if (p->backend->device && st == TSR_OK)
+        tsr_program_take_outputs(p, s->loop);
     return tsr_program_drain(p, st);
 }
 

@@ -26,8 +26,6 @@ static const bool poison_at_start = true;
 static const bool poison_at_start = false;
 #endif
 
-enum { POISON = 0xFF };
-
 static void touch_pages(unsigned char *base, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -86,7 +84,7 @@ void *tsr_arena_use(tsr_arena *a, size_t offset, size_t bytes)
 void tsr_arena_poison(tsr_arena *a, size_t offset, size_t bytes)
 {
     if (is_inside(a, offset, bytes))
-        memset(a->base + offset, POISON, bytes);
+        memset(a->base + offset, TSR_ARENA_POISON, bytes);
 }
 
 void tsr_arena_release(tsr_arena *a, size_t offset)

@@ -9,6 +9,8 @@
 
 #include "base/err.h"
 
+enum { TSR_ARENA_POISON = 0xFF };
+
 typedef struct tsr_arena {
     unsigned char *base; /* page-aligned; NULL when empty */
     size_t bytes;        /* reserved */

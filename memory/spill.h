@@ -15,6 +15,7 @@
 
 typedef struct tsr_spill {
     tsr_file file;                      /* size: what is set aside; path: its name in messages */
+    unsigned char *memory;              /* a device's: host memory in the file's place; or NULL */
     uint64_t bytes_written, bytes_read; /* for the report; updated by the I/O thread */
 } tsr_spill;
 

@@ -60,8 +60,8 @@ cudaError_t tsr_cuda_layer_norm(const tsr_call *call, cudaStream_t stream);
 cudaError_t tsr_cuda_conv2d(const tsr_call *call, cudaStream_t stream);
 cudaError_t tsr_cuda_linear(const tsr_call *call, cudaStream_t stream);
 
-/* cuda_attention.cu: online softmax over blocks of TSR_CUDA_KV_BLOCK keys, any head width up to
- * 512; `carry` keeps maximum, sum and accumulator of a window's queries. */
+/* cuda_attention.cu: online softmax over blocks of TSR_CUDA_KV_BLOCK keys, any head width; `carry`
+ * keeps maximum, sum and accumulator of a window's queries. */
 size_t tsr_cuda_attention_carry(const tsr_tape *t, const tsr_op *op, const tsr_window *w);
 cudaError_t tsr_cuda_attention(const tsr_call *call, cudaStream_t stream);
 

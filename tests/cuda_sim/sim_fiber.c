@@ -345,11 +345,19 @@ void sim_copy_wait(int n)
 
 /* -------------------------------------------------------- a warp's instructions */
 
+static float halves[1 << 16]; /* every half as a float, filled with the first block */
+
+static void fill_halves(void)
+{
+    for (uint32_t i = 0; halves[1] == 0 && i < 1 << 16; i++)
+        halves[(1 << 16) - 1 - i] = tsr_f16_to_f32((uint16_t)((1 << 16) - 1 - i));
+}
+
 static float half_of(uint32_t reg, int i, bool brain)
 {
     uint16_t h = (uint16_t)(reg >> (16 * i));
 
-    return brain ? tsr_bf16_to_f32(h) : tsr_f16_to_f32(h);
+    return brain ? tsr_bf16_to_f32(h) : halves[h];
 }
 
 /* Fragments as device.cuh says; sums in the order of the reduction. */
@@ -368,10 +376,14 @@ static void do_mma(lane *w, bool brain)
         for (int j = 0; j < 4; j++)
             d[g + j / 2 * 8][t + j % 2] = w[i].d[j];
     }
-    for (int m = 0; m < 16; m++)
+    for (int m = 0; m < 16; m++) {
+        float row[8];
+        memcpy(row, d[m], sizeof row);
         for (int k = 0; k < 16; k++)
             for (int n = 0; n < 8; n++)
-                d[m][n] += a[m][k] * b[k][n];
+                row[n] += a[m][k] * b[k][n];
+        memcpy(d[m], row, sizeof row);
+    }
     for (int i = 0; i < LANES; i++)
         for (int j = 0; j < 4; j++)
             w[i].d[j] = d[i / 4 + j / 2 * 8][i % 4 * 2 + j % 2];
@@ -614,6 +626,7 @@ bool sim_fiber_run(const sim_kernel *k, sim_order order, char *fault, size_t fau
         e.shared = aligned_alloc(1024, MAX_SHARED + 2 * GUARD);
     if (!e.shared)
         return false;
+    fill_halves();
     e.kernel = k;
     e.order = order;
     e.random = order.seed * 2 + 0x9E3779B97F4A7C15u;

@@ -22,7 +22,7 @@ typedef struct piece {
 } piece;
 
 static unsigned char *range;
-static size_t range_used; /* addresses are not used twice before memory is empty */
+static size_t range_used;
 static piece pieces[MAX_PIECES];
 static size_t n_pieces;
 
@@ -156,13 +156,21 @@ static piece *find(const void *p, bool pinned)
     return NULL;
 }
 
+/* Addresses behind the last piece are free again. */
 static void forget(piece *x)
 {
+    size_t used = 0;
+
     *x = pieces[--n_pieces];
-    if (n_pieces == 0) {
-        if (range_used)
-            madvise(range, range_used, MADV_DONTNEED);
-        range_used = 0;
+    for (size_t i = 0; i < n_pieces; i++) {
+        const piece *k = &pieces[i];
+        if (!k->pinned && (size_t)(k->p - range) + page_up(k->bytes) + RED > used)
+            used = (size_t)(k->p - range) + page_up(k->bytes) + RED;
+    }
+    if (used < range_used) {
+        mprotect(range + used, range_used - used, PROT_NONE);
+        madvise(range + used, range_used - used, MADV_DONTNEED);
+        range_used = used;
     }
 }
 

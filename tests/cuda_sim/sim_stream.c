@@ -80,7 +80,7 @@ static cudaError_t append(cudaStream_t s, piece_kind kind, const void *arg, size
 
 cudaError_t sim_queue(cudaStream_t s, sim_work_fn fn, const void *arg, size_t bytes)
 {
-    piece *p;
+    piece *p = NULL;
     cudaError_t e = append(s, WORK, arg, bytes, &p);
 
     if (e == cudaSuccess)
@@ -234,7 +234,7 @@ cudaError_t cudaDeviceSynchronize(void)
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned int flags)
 {
     cudaError_t e = sim_enter(cudaErrorInvalidResourceHandle);
-    piece *p;
+    piece *p = NULL;
 
     if (e != cudaSuccess)
         return e;
@@ -275,7 +275,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s)
 {
     cudaError_t e = sim_enter(cudaErrorInvalidResourceHandle);
-    piece *p;
+    piece *p = NULL;
 
     if (e != cudaSuccess)
         return e;

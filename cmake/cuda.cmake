@@ -57,8 +57,10 @@ elseif(TESSERA_SIM)
       tessera_sim_test(kernels ${stem} tests/cuda_sim/wrap_check.c)
     endforeach()
 
-    foreach(stem golden_unet golden_vae golden_text)
-      tessera_sim_test(model ${stem} tests/cuda_sim/wrap_net.c)
+    foreach(test model/golden_unet model/golden_vae model/golden_text unit/test_program memory/budget_streaming)
+      get_filename_component(stem ${test} NAME)
+      get_filename_component(kind ${test} DIRECTORY)
+      tessera_sim_test(${kind} ${stem} tests/cuda_sim/wrap_net.c)
       target_link_options(${stem}_cuda PRIVATE -Wl,--wrap=tsr_arena_make -Wl,--wrap=tsr_arena_free)
     endforeach()
 

@@ -3,8 +3,10 @@
  * A path that names a pipe, a device or a directory is refused before anything is read (opening
  * does not block on it). Output goes to a file of a random name in the directory of its
  * target, so that the final rename stays inside one file system and is atomic; the target keeps
- * its permissions, and a symbolic link keeps pointing at what is replaced. Interrupted and partial
- * transfers are continued. The two fault-injection atomics are globals for alloc.c's reason. */
+ * its permissions, and a symbolic link keeps pointing at what is replaced, or made: it may dangle.
+ * Where the file system can (O_TMPFILE) the file has no name until it is whole: nothing is left of
+ * it, however the process ends. Interrupted and partial transfers are continued. The two
+ * fault-injection atomics are globals for alloc.c's reason. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -289,6 +291,26 @@ static size_t dir_length(const char *path) /* with its slash; 0 when there is no
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
+/* Goes from link to link to what is none, or is not there; returns an errno. */
+static int follow_links(char path[PATH_MAX])
+{
+    enum { MOST_LINKS = 40 };
+    char link[PATH_MAX];
+
+    for (int i = 0; i < MOST_LINKS; i++) {
+        ssize_t n = readlink(path, link, sizeof link - 1);
+        size_t dir = n > 0 && link[0] == '/' ? 0 : dir_length(path);
+
+        if (n < 0)
+            return errno == EINVAL || errno == ENOENT ? 0 : errno;
+        if (dir + (size_t)n >= PATH_MAX)
+            return ENAMETOOLONG;
+        memcpy(path + dir, link, (size_t)n);
+        path[dir + (size_t)n] = 0;
+    }
+    return ELOOP;
+}
+
 /* Where the bytes finally go: behind symbolic links. *mode is the existing file's, or 0. */
 static tsr_status resolve_target(const char *path, char **target, mode_t *mode, tsr_err *err)
 {
@@ -307,9 +329,16 @@ static tsr_status resolve_target(const char *path, char **target, mode_t *mode, 
         if (!realpath(path, real))
             return io_failed(err, "write", path, errno);
         *mode = st.st_mode & 07777;
-        path = real;
+    } else {
+        int error = strlen(path) < sizeof real ? 0 : ENAMETOOLONG;
+        if (!error) {
+            strcpy(real, path);
+            error = follow_links(real);
+        }
+        if (error)
+            return io_failed(err, "write", path, error);
     }
-    *target = tsr_strdup(path);
+    *target = tsr_strdup(real);
     return *target ? TSR_OK : no_memory(err, path);
 }
 
@@ -327,13 +356,41 @@ static uint64_t unlikely_number(const char *path, int attempt)
     return tsr_fnv1a64(path, strlen(path), h);
 }
 
+#define OWN_DESCRIPTORS "/proc/self/fd"
+
+/* A file without a name in the target's directory; -1 where there is no such thing, or no way to
+ * name it later. */
+static int open_unnamed(char *path)
+{
+    size_t dir = dir_length(path);
+    char first = path[dir];
+    int fd;
+
+    if (!tsr_path_is_dir(OWN_DESCRIPTORS))
+        return -1;
+    path[dir] = 0;
+    fd = open(dir ? path : ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    path[dir] = first;
+    return fd;
+}
+
+static int name_file(const tsr_out *o)
+{
+    char own[sizeof OWN_DESCRIPTORS + 16];
+
+    snprintf(own, sizeof own, OWN_DESCRIPTORS "/%d", o->fd);
+    return linkat(AT_FDCWD, own, AT_FDCWD, o->tmp_path, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+}
+
 /* Makes a new file beside o->path. open(2) applies the umask. */
 static tsr_status open_temporary(tsr_out *o, mode_t mode, tsr_err *err)
 {
     enum { ATTEMPTS = 64 };
     int error = EEXIST;
 
-    for (int i = 0; i < ATTEMPTS && o->fd < 0 && (error == EEXIST || error == EINTR); i++) {
+    o->fd = open_unnamed(o->path);
+    o->unnamed = o->fd >= 0;
+    for (int i = 0; i < ATTEMPTS && !o->tmp_path && (error == EEXIST || error == EINTR); i++) {
         tsr_buf name = {0};
 
         tsr_buf_append(&name, o->path, dir_length(o->path));
@@ -343,7 +400,8 @@ static tsr_status open_temporary(tsr_out *o, mode_t mode, tsr_err *err)
             tsr_buf_free(&name);
             return no_memory(err, o->path);
         }
-        o->fd = open(name.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (!o->unnamed)
+            o->fd = open(name.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         error = errno;
         if (o->fd >= 0)
             o->tmp_path = name.data;
@@ -432,6 +490,10 @@ tsr_status tsr_out_commit(tsr_out *o, tsr_err *err)
         error = errno;
     if (!error && fsync(o->fd) != 0 && errno != EINVAL) /* EINVAL: the file system cannot */
         error = errno;
+    if (!error && o->unnamed) {
+        error = name_file(o);
+        o->unnamed = error != 0;
+    }
     if (close(o->fd) != 0 && !error)
         error = errno;
     o->fd = -1;
@@ -450,11 +512,10 @@ tsr_status tsr_out_commit(tsr_out *o, tsr_err *err)
 
 void tsr_out_abort(tsr_out *o)
 {
-    if (o->tmp_path) {
-        if (o->fd >= 0)
-            close(o->fd);
+    if (o->path && o->fd >= 0) /* a zeroed struct has no path, but the descriptor 0 */
+        close(o->fd);
+    if (o->tmp_path && !o->unnamed)
         unlink(o->tmp_path);
-    }
     tsr_free(o->tmp_path);
     tsr_free(o->path);
     *o = (tsr_out){.fd = -1};

@@ -53,11 +53,15 @@ char *tsr_path_join(const char *dir, const char *name);
 tsr_status tsr_make_parent_dirs(const char *path, tsr_err *err);
 
 /* Atomic output: bytes go to a temporary file beside `path`, which replaces it at commit
- * (fsync, rename). tsr_out_abort, or an exit before commit, leaves `path` as it was. */
+ * (fsync, rename). tsr_out_abort, or an exit before commit, leaves `path` as it was; of the
+ * temporary file a process that is killed leaves nothing either, but on file systems that know no
+ * files without a name (NFS, FAT). A symbolic link stays one: what it points at is replaced, or
+ * made. */
 typedef struct tsr_out {
     int fd;
     size_t reserved, written;
     char *path, *tmp_path;
+    bool unnamed; /* tmp_path is not there, yet */
 } tsr_out;
 tsr_status tsr_out_open(tsr_out *o, const char *path, tsr_err *err); /* makes parent directories */
 /* Sets aside `bytes` for a large file, which may turn out smaller: TSR_E_IO says how much is free.

@@ -1,6 +1,7 @@
 /* cli.c -- from argv to an exit code: parse, run the command, say what went wrong, free. */
 #include "cli/cli.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,6 +124,7 @@ int tsr_cli_main(int argc, char **argv)
 
     if (argc < 2)
         return print_usage();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error of writing */
     c.log = (tsr_log){log_line, &c};
     st = tsr_options_parse(&c.opt, argc, argv, &c.err);
     if (st == TSR_OK) {

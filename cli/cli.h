@@ -46,7 +46,7 @@ tsr_status tsr_cli_library(tsr_cli *c, tsr_status st);
 
 /* Options to a run's descriptor, --prompt-file read; strings stay the options'. */
 tsr_status tsr_cli_run_desc(tsr_cli *c, tsr_run_desc *desc);
-/* tsr_run_make, with what is in --latents where the run is not only planned. */
+/* tsr_run_make, with what is in --latents; a plan counts it without reading it. */
 tsr_status tsr_cli_run_make(tsr_cli *c, const tsr_run_desc *desc, tsr_run **run);
 /* Makes and writes the pictures of `desc`. `model_hash` (NULL: any) is the hash that the model
  * should have: another is a warning. */

@@ -2,13 +2,15 @@
  *
  * Everything that can be wrong with the outputs is found before the first step: the file names, and
  * that files can be made there. Then one picture at a time is made, written whole, and told; an
- * interrupt or an error leaves the finished ones, and nothing half-written. */
+ * interrupt or an error leaves the finished ones, and nothing half-written. Final latents that no
+ * picture came of are kept (keep_latents.h): the steps are what took the time. */
 #include "cli/cli.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "cli/keep_latents.h"
 #include "cli/latents_file.h"
 #include "cli/out_path.h"
 #include "cli/png.h"
@@ -17,6 +19,7 @@
 typedef struct outputs {
     tsr_latents_out latents;
     int32_t n_pictures, n_done;
+    bool pending; /* a picture was begun and is not written */
 } outputs;
 
 /* Two outputs of one name: the later would replace the earlier without a word. */
@@ -95,12 +98,14 @@ static tsr_status make_picture(tsr_cli *c, tsr_run *run, outputs *out)
 
     if (tsr_cli_interrupted())
         return TSR_E_CANCELLED;
+    out->pending = true;
     made = tsr_cli_library(c, tsr_run_next(run, &pic));
     if (!pic.rgb)
         return made;
     written = write_picture(c, &pic, tsr_clock_seconds() - start, out,
                             made == TSR_OK ? &c->err : &second);
     out->n_done += written == TSR_OK;
+    out->pending = written != TSR_OK;
     return made == TSR_OK ? written : made;
 }
 
@@ -115,10 +120,21 @@ tsr_status tsr_cli_write_report(tsr_cli *c, const tsr_run *run)
     return st;
 }
 
+/* Latents that no picture came of: appended to --save-latents where that is given. */
+static bool append_latents(const tsr_cli *c, const tsr_kept *kept, outputs *out)
+{
+    return c->opt.save_latents &&
+           tsr_latents_append_all(&out->latents, kept->latents, kept->shape, NULL) == TSR_OK;
+}
+
 /* After the last picture, or the one that failed: st is how that ended. */
 static tsr_status close_outputs(tsr_cli *c, const tsr_run *run, outputs *out, tsr_status st)
 {
     tsr_err second = {0};
+    tsr_kept kept = {.index = out->n_done};
+    bool keep = out->pending && c->opt.command != TSR_COMMAND_DECODE &&
+                tsr_run_latents(run, &kept.latents, kept.shape);
+    bool appended = keep && append_latents(c, &kept, out);
     tsr_status closed = tsr_latents_close(&out->latents, st == TSR_OK ? &c->err : &second);
 
     if (st == TSR_OK)
@@ -126,6 +142,8 @@ static tsr_status close_outputs(tsr_cli *c, const tsr_run *run, outputs *out, ts
     if (st == TSR_E_CANCELLED)
         (void)tsr_err_set(&c->err, st, "interrupted; %d of %d pictures are finished", out->n_done,
                           out->n_pictures);
+    if (keep)
+        tsr_keep_latents(c, run, &kept, appended && closed == TSR_OK ? c->opt.save_latents : NULL);
     if (c->opt.report && st == TSR_OK)
         st = tsr_cli_write_report(c, run);
     return st;

@@ -214,7 +214,6 @@ tsr_status tsr_cli_plan(tsr_cli *c)
         TSR_TRY(tsr_out_path_probe(o->plot, &c->err));
     TSR_TRY(tsr_cli_run_desc(c, &desc));
     desc.plan_only = true;
-    desc.strict = desc.strict || o->latents; /* noise that is given has its size */
     TSR_TRY(tsr_cli_open_model(c));
     return o->sweep || o->plot ? plan_sweep(c, &desc) : plan_once(c, &desc);
 }

@@ -35,16 +35,24 @@ static bool latents_shape(const tsr_st_tensor *t, int32_t shape[4])
     return true;
 }
 
+static tsr_status make_blank(const tsr_st *st, const tsr_st_tensor *t, float **data, tsr_err *err)
+{
+    *data = tsr_calloc(t->bytes / tsr_dtype_size(t->dtype), sizeof **data);
+    if (!*data)
+        TSR_FAIL(err, TSR_E_OOM, "out of memory for the latents of %s", st->file.path);
+    return TSR_OK;
+}
+
 static tsr_status read_tensor(const tsr_st *st, const tsr_st_tensor *t, float **data, tsr_err *err)
 {
-    size_t n = t->bytes / tsr_dtype_size(t->dtype), bytes;
-    float *values = tsr_mul_size(n, sizeof(float), &bytes) ? tsr_malloc(bytes) : NULL;
+    size_t n = t->bytes / tsr_dtype_size(t->dtype);
     void *raw = tsr_malloc(t->bytes);
-    tsr_status s;
+    float *values = NULL;
+    tsr_status s = make_blank(st, t, &values, err);
 
-    if (!values || !raw)
+    if (s == TSR_OK && !raw)
         s = tsr_err_set(err, TSR_E_OOM, "out of memory for the latents of %s", st->file.path);
-    else
+    if (s == TSR_OK)
         s = tsr_file_read(&st->file, t->offset, raw, t->bytes, err);
     if (s == TSR_OK)
         tsr_to_f32(values, raw, t->dtype, n); // [N,C,h,w]
@@ -60,7 +68,10 @@ static tsr_status read_tensor(const tsr_st *st, const tsr_st_tensor *t, float **
     return s;
 }
 
-tsr_status tsr_latents_read(const char *path, float **data, int32_t shape[4], tsr_err *err)
+typedef tsr_status (*take_fn)(const tsr_st *st, const tsr_st_tensor *t, float **data, tsr_err *err);
+
+static tsr_status open_and_take(const char *path, take_fn take, float **data, int32_t shape[4],
+                                tsr_err *err)
 {
     tsr_st st;
     const tsr_st_tensor *t;
@@ -77,11 +88,21 @@ tsr_status tsr_latents_read(const char *path, float **data, int32_t shape[4], ts
     else if (!latents_shape(t, dims))
         s = tsr_err_set(err, TSR_E_MODEL, "%s: latents are not shaped [N,C,h,w]", path);
     else
-        s = read_tensor(&st, t, data, err);
+        s = take(&st, t, data, err);
     if (s == TSR_OK)
         memcpy(shape, dims, sizeof dims);
     tsr_st_close(&st);
     return s;
+}
+
+tsr_status tsr_latents_read(const char *path, float **data, int32_t shape[4], tsr_err *err)
+{
+    return open_and_take(path, read_tensor, data, shape, err);
+}
+
+tsr_status tsr_latents_blank(const char *path, float **data, int32_t shape[4], tsr_err *err)
+{
+    return open_and_take(path, make_blank, data, shape, err);
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -127,6 +148,16 @@ tsr_status tsr_latents_append(tsr_latents_out *l, const float *latents, const in
     return TSR_OK;
 }
 
+tsr_status tsr_latents_append_all(tsr_latents_out *l, const float *latents, const int32_t shape[4],
+                                  tsr_err *err)
+{
+    size_t n = (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3];
+
+    for (int32_t i = 0; i < shape[0]; i++)
+        TSR_TRY(tsr_latents_append(l, latents + (size_t)i * n, shape + 1, err));
+    return TSR_OK;
+}
+
 tsr_status tsr_latents_close(tsr_latents_out *l, tsr_err *err)
 {
     char header[LENGTH_BYTES + HEADER_BYTES];
@@ -136,8 +167,11 @@ tsr_status tsr_latents_close(tsr_latents_out *l, tsr_err *err)
         return TSR_OK;
     }
     if (l->n_written < l->shape[0]) {
+        off_t end = (off_t)(sizeof header + (size_t)l->n_written * picture_bytes(l));
+
         make_header(l, l->n_written, header);
-        if (pwrite(l->out.fd, header, sizeof header, 0) != (ssize_t)sizeof header) {
+        if (pwrite(l->out.fd, header, sizeof header, 0) != (ssize_t)sizeof header ||
+            ftruncate(l->out.fd, end) != 0) { /* behind it may be a part of the next */
             tsr_status st =
                 tsr_err_set(err, TSR_E_IO, "cannot write %s: %s", l->out.path, strerror(errno));
             tsr_latents_abort(l);

@@ -8,6 +8,9 @@
  * *data (free with tsr_free). TSR_E_IO, TSR_E_MODEL with the path, TSR_E_OOM. */
 tsr_status tsr_latents_read(const char *path, float **data, int32_t shape[4], tsr_err *err);
 
+/* As many zeros as there are values in the file, which are not read: what a plan counts. */
+tsr_status tsr_latents_blank(const char *path, float **data, int32_t shape[4], tsr_err *err);
+
 /* Writes pictures' latents one by one to a file that appears when it is closed. */
 typedef struct tsr_latents_out {
     tsr_out out;
@@ -19,6 +22,9 @@ tsr_status tsr_latents_open(tsr_latents_out *l, const char *path, int32_t n_pict
 /* latents [C,h,w], the same shape each time. */
 tsr_status tsr_latents_append(tsr_latents_out *l, const float *latents, const int32_t shape[3],
                               tsr_err *err);
+/* The same of [N,C,h,w]. */
+tsr_status tsr_latents_append_all(tsr_latents_out *l, const float *latents, const int32_t shape[4],
+                                  tsr_err *err);
 /* Says in the header how many there are, and puts the file in its place; none written, none made.
  */
 tsr_status tsr_latents_close(tsr_latents_out *l, tsr_err *err);

@@ -257,8 +257,9 @@ tsr_status tsr_cli_run_make(tsr_cli *c, const tsr_run_desc *desc, tsr_run **run)
     float *latents = NULL;
     tsr_status st;
 
-    if (c->opt.latents && !d.plan_only)
-        TSR_TRY(tsr_latents_read(c->opt.latents, &latents, d.latents_shape, &c->err));
+    if (c->opt.latents)
+        TSR_TRY((d.plan_only ? tsr_latents_blank : tsr_latents_read)(c->opt.latents, &latents,
+                                                                     d.latents_shape, &c->err));
     d.latents = latents;
     st = tsr_cli_library(c, tsr_run_make(c->ctx, c->model, &d, run));
     tsr_free(latents); /* the run has its copy */

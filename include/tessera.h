@@ -194,7 +194,9 @@ typedef struct tsr_progress {
     size_t resident_bytes, peak_bytes;
 } tsr_progress;
 
-/* Called on the thread that runs; return false to stop (TSR_E_CANCELLED). */
+/* Called on the thread that runs, after each step and several times a second in between (the same
+ * step again); return false to stop (TSR_E_CANCELLED). A picture that is whole (decode, 1 of 1) is
+ * handed out all the same. */
 typedef bool (*tsr_progress_fn)(void *user, const tsr_progress *p);
 
 typedef struct tsr_run_desc {
@@ -228,7 +230,14 @@ typedef struct tsr_run_desc {
     int32_t latents_shape[4];
     const uint8_t *image; /* ENCODE: [height,width,3]; not copied, it outlives tsr_run_next */
     /* where */
-    size_t budget_bytes; /* 0: what is free, less a margin */
+    /* 0: what is free, less a margin. That is asked again before each phase: where others have taken
+     * memory since, the rest of the run is planned again (the same picture), and if nothing fits any
+     * more, that is TSR_E_BUDGET, and tsr_run_latents has what is finished. A given budget stays. */
+    size_t budget_bytes;
+    /* Who says what there is where budget_bytes is 0 (the whole process's share, as budget_bytes is);
+     * NULL: the system and its control group do */
+    size_t (*default_budget)(void *user);
+    void *default_budget_user;
     tsr_offload offload; /* AUTO */
     int32_t tile_rows; /* output rows that the decoder computes at once; 0: the planner's choice */
     const char *spill_dir; /* where activations go that do not fit; NULL: the cache directory */
@@ -265,9 +274,16 @@ typedef struct tsr_picture {
 
 /* Makes the next picture; everything in *pic is valid until the next call on this run.
  * TSR_E_USAGE after the last one. TSR_E_CANCELLED, TSR_E_IO, TSR_E_MODEL (an overflow in the
- * network, with the layer's name), TSR_E_INTERNAL (measured memory above the budget; *pic is
- * filled in all the same). */
+ * network, with the layer's name), TSR_E_BUDGET (see budget_bytes), TSR_E_INTERNAL (measured memory
+ * above the budget; *pic is filled in all the same). After a failure it may be called again: the
+ * same picture is begun again, or, where its latents are finished, only decoded. */
 tsr_status tsr_run_next(tsr_run *run, tsr_picture *pic);
+
+/* The latents that the run has finished last, fp32 [N,C,h,w] as tsr_picture has them: those of the
+ * picture that was handed out, or, after a failure of tsr_run_next, of the one that could not be
+ * decoded. TSR_TASK_DECODE makes the picture of them, whenever, and in whatever budget. False when
+ * there are none: the steps are not done. Valid as long as a picture. */
+bool tsr_run_latents(const tsr_run *run, const float **latents, int32_t shape[4]);
 
 typedef struct tsr_phase_info {
     const char *name;                       /* "text", "denoise", "decode", "image", "encode" */
@@ -290,8 +306,10 @@ typedef struct tsr_run_info {
     size_t minimum_budget_bytes; /* of the picture that was asked for */
     size_t fastest_budget_bytes;
     uint64_t bytes_streamed, bytes_spilled; /* weights read while running; activations, both ways */
+    double io_core_seconds;                 /* of processor time that these two took */
     double seconds_total, steps_per_second;
-    uint64_t allocations_while_running; /* 0, or a promise is broken */
+    uint64_t allocations_while_running; /* 0, or a promise is broken; planning again has its own */
+    int32_t times_replanned;            /* others took memory between phases */
     int32_t n_phases;
     const tsr_phase_info *phases;
 } tsr_run_info;

@@ -16,12 +16,18 @@
 #include "kernels/backend.h"
 #include "memory/planner.h"
 
+/* What is known of every candidate: the same for any budget. Kept by who plans a tape several times
+ * with the same backend, threads and options but the budget. */
+typedef struct tsr_plan_survey tsr_plan_survey;
+void tsr_plan_survey_free(tsr_plan_survey *s); /* accepts NULL */
+
 typedef struct tsr_plan_options {
     size_t budget_bytes; /* arena bytes this program may take; 0: no limit */
     tsr_offload offload;
     int32_t tile_rows;             /* output rows an action at most; 0: the planner's choice */
     bool may_spill;                /* values may go to the spill file */
     size_t read_ahead_bytes;       /* weights on their way at most; 0: the planner's choice */
+    tsr_plan_survey **survey;      /* used and filled; NULL: nothing is kept */
     const struct tsr_knobs *knobs; /* tests: this candidate alone; NULL: the planner's list */
 } tsr_plan_options;
 
@@ -90,7 +96,8 @@ typedef struct tsr_plan {
     size_t live_bytes; /* the largest live sum: no layout is smaller */
     size_t spill_bytes;
     tsr_plan_cost prologue, loop;
-    double seconds;        /* of all steps, as far as the tape knows how many */
+    double seconds;        /* of prologue and all steps, as far as the tape knows how many */
+    double load_seconds;   /* once: reading what is resident, making the spill file */
     int32_t candidate;     /* which of the list it was */
     size_t resident_bytes; /* of streamable weights that stay */
 } tsr_plan;

@@ -74,17 +74,30 @@ typedef struct tsr_chain {
     tsr_rows part;
 } tsr_chain;
 
+/* Room for lowering one candidate after the other. */
+typedef struct tsr_lower_tables {
+    uint8_t *resident;       /* [n_weights] */
+    tsr_value_state *values; /* [n_values] */
+    int32_t *held;           /* [n_weights] item of a streamed weight in the running chain */
+    int32_t *stats;          /* [n_ops + 1] item */
+    size_t *live, *early;    /* [n_actions + 4]: live bytes; of those, read and not needed yet */
+    int32_t *time;           /* [n_actions + 4]: see plan_merge.c */
+    int32_t *into;           /* [n_items]: the same */
+    size_t cap_times, cap_into;
+} tsr_lower_tables;
+void tsr_lower_tables_free(tsr_lower_tables *x);
+
 typedef struct tsr_lower {
     const tsr_tape *t;
     const tsr_backend *b;
     int32_t n_threads, tile_rows;
     const tsr_knobs *k;
-    const uint8_t *resident; /* [n_weights] */
     tsr_plan *plan;
-    tsr_value_state *values; /* [n_values] */
-    int32_t *held;           /* [n_weights] item of a streamed weight in the running chain */
-    int32_t *stats;          /* [n_ops] item */
-    int32_t section_time;    /* of the section's first action */
+    tsr_lower_tables *tables;
+    const uint8_t *resident; /* the tables' */
+    tsr_value_state *values;
+    int32_t *held, *stats;
+    int32_t section_time; /* of the section's first action */
     bool in_loop;
     tsr_err *err;
     tsr_status st;
@@ -119,23 +132,30 @@ bool tsr_lower_is_kept(const tsr_tape *t, tsr_val v);
 /* plan_actions.c */
 tsr_status tsr_lower_all(tsr_lower *l);
 
+/* plan_merge.c */
+void tsr_lower_merge(const tsr_lower *l, size_t ceiling); /* live bytes at most */
+
 /* plan_io.c */
 tsr_status tsr_lower_finish(tsr_lower *l); /* read-ahead, order of jobs, waits, spill offsets */
-void tsr_plan_order_jobs(tsr_plan *p);     /* by issue, and who waits for what */
+tsr_status tsr_plan_order_jobs(tsr_plan *p, tsr_err *err); /* by issue, and who waits for what */
 
 /* plan_cost.c */
 void tsr_plan_costs(tsr_plan *p, const tsr_plan_question *q);
 double tsr_plan_read_seconds(double bytes, bool packed); /* I/O time of streaming a weight */
-/* Of the whole run, when each step's I/O is `saved` seconds less. */
-double tsr_plan_seconds(const tsr_plan *p, const tsr_plan_question *q, double saved);
+double tsr_plan_file_bytes(const tsr_weight *w, size_t packed_bytes); /* that are read for it */
+int32_t tsr_plan_steps(const tsr_tape *t);
+/* Of one run of a section whose I/O is `saved` seconds less. */
+double tsr_plan_cost_seconds(const tsr_plan_cost *c, double saved, int32_t n_threads);
 
 /* plan_candidates.c */
 extern const tsr_knobs tsr_candidates[];
 extern const int32_t tsr_n_candidates;
 
-/* plan_lower.c: lowers one candidate, costs included, offsets not. */
-tsr_status tsr_plan_lower(tsr_plan *p, const tsr_plan_question *q, const tsr_knobs *k,
-                          tsr_err *err);
+/* plan_lower.c: lowers one candidate, costs included, offsets not. `p` may hold an earlier one,
+ * whose tables are used again; after a failure its content is undefined, and it is still to be
+ * freed. */
+tsr_status tsr_plan_lower(tsr_plan *p, tsr_lower_tables *tables, const tsr_plan_question *q,
+                          const tsr_knobs *k, tsr_err *err);
 size_t tsr_plan_packed(const tsr_plan_question *q, size_t w); /* bytes in the arena */
 
 #endif

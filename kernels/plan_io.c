@@ -1,5 +1,6 @@
 /* plan_io.c -- when jobs are issued, and what waits for what.
  *
+ * 0. Small pieces become larger ones where there is room (plan_merge.c).
  * 1. Read-ahead. A load may be issued before it is due: its item then lives longer. Going through
  *    the loads in order, each is moved ahead, action by action, while what is live stays under a
  *    ceiling and what has been read and is not yet needed stays under the read-ahead. The ceiling
@@ -12,6 +13,7 @@
 #include "kernels/plan_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 
@@ -54,7 +56,7 @@ static size_t largest(const size_t *live, size_t n)
 /* ----------------------------------------------------------------- read-ahead */
 
 typedef struct ahead {
-    size_t *live, *early; /* [n_actions + 3]: live bytes; of those, read and not needed yet */
+    size_t *live, *early;
     size_t ceiling, limit;
 } ahead;
 
@@ -73,13 +75,10 @@ static void move_ahead(tsr_plan *p, const tsr_job *job, ahead *a, int32_t *issue
 }
 
 /* Never before the load before it: what is needed first is read first. */
-static void read_ahead(const tsr_lower *l, tsr_plan *p, ahead *a)
+static void read_ahead(tsr_plan *p, ahead *a)
 {
     int32_t before = 0;
 
-    sum_live(p, a->live);
-    a->ceiling = largest(a->live, p->n_actions + 2) + l->k->ahead_room;
-    a->limit = l->k->ahead_bytes;
     for (size_t i = 0; i < p->n_jobs; i++) {
         tsr_job *job = &p->jobs[i];
         if (job->kind == TSR_JOB_STORE || job->earliest >= job->due)
@@ -95,20 +94,47 @@ static void read_ahead(const tsr_lower *l, tsr_plan *p, ahead *a)
 
 /* ------------------------------------------------------------- order and waits */
 
+typedef struct job_rank {
+    uint64_t key; /* section, issue, stores first */
+    uint32_t due, index;
+} job_rank;
+
 static int job_order(const void *pa, const void *pb)
 {
-    const tsr_job *a = pa, *b = pb;
-    int store_a = a->kind == TSR_JOB_STORE, store_b = b->kind == TSR_JOB_STORE;
+    const job_rank *a = pa, *b = pb;
 
-    if (a->in_loop != b->in_loop)
-        return a->in_loop ? 1 : -1;
-    if (a->issue != b->issue)
-        return a->issue < b->issue ? -1 : 1;
-    if (store_a != store_b)
-        return store_b - store_a;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
     if (a->due != b->due)
         return a->due < b->due ? -1 : 1;
-    return a->item < b->item ? -1 : a->item > b->item;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* Ranks are sorted, not the jobs, which are three times as large; then the jobs follow. */
+static tsr_status sort_jobs(tsr_plan *p, tsr_err *err)
+{
+    job_rank *ranks = tsr_malloc(p->n_jobs * sizeof *ranks);
+    tsr_job *jobs = tsr_malloc(p->n_jobs * sizeof *jobs);
+
+    if (ranks && jobs) {
+        for (size_t i = 0; i < p->n_jobs; i++) {
+            const tsr_job *job = &p->jobs[i];
+            ranks[i] = (job_rank){.key = (uint64_t)job->in_loop << 62 |
+                                         (uint64_t)(uint32_t)job->issue << 1 |
+                                         (job->kind != TSR_JOB_STORE),
+                                  .due = (uint32_t)job->due,
+                                  .index = (uint32_t)i};
+        }
+        qsort(ranks, p->n_jobs, sizeof *ranks, job_order);
+        for (size_t i = 0; i < p->n_jobs; i++)
+            jobs[i] = p->jobs[ranks[i].index];
+        memcpy(p->jobs, jobs, p->n_jobs * sizeof *jobs);
+    }
+    tsr_free(jobs);
+    tsr_free(ranks);
+    if (!ranks || !jobs)
+        TSR_FAIL(err, TSR_E_OOM, "no memory for the tables of the plan");
+    return TSR_OK;
 }
 
 /* Raises n_free or n_needed of the action of time t to `jobs`. */
@@ -147,13 +173,13 @@ static void set_waits(tsr_plan *p)
     }
 }
 
-void tsr_plan_order_jobs(tsr_plan *p)
+tsr_status tsr_plan_order_jobs(tsr_plan *p, tsr_err *err)
 {
-    if (p->n_jobs > 1)
-        qsort(p->jobs, p->n_jobs, sizeof *p->jobs, job_order);
+    TSR_TRY(sort_jobs(p, err));
     for (size_t t = 0; t < p->n_actions; t++)
         p->actions[t].n_free = p->actions[t].n_needed = 0;
     set_waits(p);
+    return TSR_OK;
 }
 
 static tsr_status place_spill(tsr_plan *p, tsr_err *err)
@@ -166,23 +192,38 @@ static tsr_status place_spill(tsr_plan *p, tsr_err *err)
     return TSR_OK;
 }
 
+static bool times_room(tsr_lower_tables *x, size_t n_times, size_t n_items)
+{
+    size_t caps[3] = {x->cap_times, x->cap_times, x->cap_times};
+    bool ok = tsr_grow((void **)&x->live, &caps[0], n_times, sizeof *x->live) &&
+              tsr_grow((void **)&x->early, &caps[1], n_times, sizeof *x->early) &&
+              tsr_grow((void **)&x->time, &caps[2], n_times, sizeof *x->time) &&
+              tsr_grow((void **)&x->into, &x->cap_into, n_items, sizeof *x->into);
+
+    if (ok)
+        x->cap_times = caps[0];
+    return ok;
+}
+
 tsr_status tsr_lower_finish(tsr_lower *l)
 {
     tsr_plan *p = l->plan;
+    tsr_lower_tables *x = l->tables;
     size_t n = p->n_actions + 4;
-    ahead a = {.live = tsr_calloc(n, sizeof *a.live), .early = tsr_calloc(n, sizeof *a.early)};
-    tsr_status st = l->st;
+    ahead a = {.limit = l->k->ahead_bytes};
 
-    if (st == TSR_OK && (!a.live || !a.early))
-        st = tsr_err_set(l->err, TSR_E_OOM, "no memory for the tables of the plan");
-    if (st == TSR_OK) {
-        clamp_ends(p);
-        read_ahead(l, p, &a);
-        p->live_bytes = largest(a.live, p->n_actions + 2);
-        tsr_plan_order_jobs(p);
-        st = place_spill(p, l->err);
-    }
-    tsr_free(a.live);
-    tsr_free(a.early);
-    return st;
+    if (!times_room(x, n, p->n_items + 1))
+        TSR_FAIL(l->err, TSR_E_OOM, "no memory for the tables of the plan");
+    a.live = x->live;
+    a.early = x->early;
+    memset(a.early, 0, n * sizeof *a.early);
+    clamp_ends(p);
+    sum_live(p, a.live);
+    a.ceiling = largest(a.live, p->n_actions + 2) + l->k->ahead_room;
+    tsr_lower_merge(l, a.ceiling);
+    sum_live(p, a.live);
+    read_ahead(p, &a);
+    p->live_bytes = largest(a.live, p->n_actions + 2);
+    TSR_TRY(tsr_plan_order_jobs(p, l->err));
+    return place_spill(p, l->err);
 }

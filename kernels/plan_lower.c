@@ -2,6 +2,8 @@
  * read-ahead and waits, then costs. */
 #include "kernels/plan_internal.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 
 size_t tsr_plan_packed(const tsr_plan_question *q, size_t w)
@@ -47,44 +49,70 @@ static void first_items(tsr_lower *l, const tsr_plan_question *q)
     l->plan->items[l->plan->staging_item].last = l->k->all_resident ? 0 : TSR_TO_THE_END;
 }
 
-static tsr_status lower_tables(tsr_lower *l, tsr_plan *p, const tsr_tape *t)
+void tsr_lower_tables_free(tsr_lower_tables *x)
 {
-    l->values = tsr_calloc(t->n_values, sizeof *l->values);
-    l->held = tsr_calloc(t->n_weights, sizeof *l->held);
-    l->stats = tsr_calloc(t->n_ops + 1, sizeof *l->stats);
-    p->value_item = tsr_calloc(t->n_values, sizeof *p->value_item);
-    p->weight_item = tsr_calloc(t->n_weights, sizeof *p->weight_item);
-    if (!l->resident || !l->values || !l->held || !l->stats || !p->value_item || !p->weight_item)
+    tsr_free(x->resident);
+    tsr_free(x->values);
+    tsr_free(x->held);
+    tsr_free(x->stats);
+    tsr_free(x->live);
+    tsr_free(x->early);
+    tsr_free(x->time);
+    tsr_free(x->into);
+    *x = (tsr_lower_tables){0};
+}
+
+static bool zeroed(void *pp, size_t n, size_t size)
+{
+    void *p;
+
+    memcpy(&p, pp, sizeof p); /* the address of a pointer of any type */
+    if (p) {
+        memset(p, 0, n * size);
+        return true;
+    }
+    p = tsr_calloc(n, size);
+    memcpy(pp, &p, sizeof p);
+    return p != NULL;
+}
+
+/* Empty tables; those of an earlier candidate are taken again. */
+static tsr_status begin_tables(tsr_lower *l, tsr_plan *p, const tsr_tape *t)
+{
+    tsr_lower_tables *x = l->tables;
+
+    p->n_actions = p->n_items = p->n_jobs = p->n_regions = 0;
+    if (!zeroed(&x->resident, t->n_weights, sizeof *x->resident) ||
+        !zeroed(&x->values, t->n_values, sizeof *x->values) ||
+        !zeroed(&x->held, t->n_weights, sizeof *x->held) ||
+        !zeroed(&x->stats, t->n_ops + 1, sizeof *x->stats) ||
+        !zeroed(&p->value_item, t->n_values, sizeof *p->value_item) ||
+        !zeroed(&p->weight_item, t->n_weights, sizeof *p->weight_item))
         TSR_FAIL(l->err, TSR_E_OOM, "no memory for the tables of the plan");
+    l->values = x->values;
+    l->held = x->held;
+    l->stats = x->stats;
+    l->resident = x->resident;
     return TSR_OK;
 }
 
-tsr_status tsr_plan_lower(tsr_plan *p, const tsr_plan_question *q, const tsr_knobs *k, tsr_err *err)
+tsr_status tsr_plan_lower(tsr_plan *p, tsr_lower_tables *tables, const tsr_plan_question *q,
+                          const tsr_knobs *k, tsr_err *err)
 {
-    uint8_t *resident = tsr_calloc(q->tape->n_weights, 1);
     tsr_lower l = {.t = q->tape,
                    .b = q->backend,
                    .n_threads = q->n_threads,
                    .tile_rows = q->options.tile_rows,
                    .k = k,
-                   .resident = resident,
+                   .tables = tables,
                    .plan = p,
                    .err = err};
-    tsr_status st = TSR_OK;
 
-    *p = (tsr_plan){0};
-    TSR_TRY_GOTO(lower_tables(&l, p, q->tape));
-    mark_resident(q->tape, k, resident);
+    TSR_TRY(begin_tables(&l, p, q->tape));
+    mark_resident(q->tape, k, tables->resident);
     first_items(&l, q);
-    TSR_TRY_GOTO(tsr_lower_all(&l));
-    TSR_TRY_GOTO(tsr_lower_finish(&l));
+    TSR_TRY(tsr_lower_all(&l));
+    TSR_TRY(tsr_lower_finish(&l));
     tsr_plan_costs(p, q);
-done:
-    tsr_free(resident);
-    tsr_free(l.values);
-    tsr_free(l.held);
-    tsr_free(l.stats);
-    if (st != TSR_OK)
-        tsr_plan_free(p);
-    return st;
+    return TSR_OK;
 }

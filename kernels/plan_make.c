@@ -6,9 +6,11 @@
  * budget means a longer beginning and no more seconds, and the fastest that fits is monotone in the
  * budget by construction.
  *
- * Offsets cost more than lowering, so they are computed only where they can matter: the largest
+ * Offsets cost as much as lowering, so they are computed only where they can matter: the largest
  * live sum bounds the peak from below, and with it the time (branch and bound). A plan's tables
- * may take megabytes: there is one at a time, made again where it is wanted again. */
+ * may take megabytes: there is one at a time, in the same memory, made again where it is wanted
+ * again. What was learned of the candidates is the survey: it does not depend on the budget, and
+ * planning again takes a tenth of the time with it. */
 #include "kernels/plan_internal.h"
 
 #include <stdlib.h>
@@ -16,14 +18,14 @@
 
 #include "base/alloc.h"
 
-enum { MOST_CANDIDATES = 32 };
+enum { MOST_CANDIDATES = 16 };
 
 /* One candidate and what is known of it. */
 typedef struct attempt {
     tsr_knobs knobs;
     int32_t number;
     size_t bound, peak; /* of the arena: from below, and exactly (0: not known yet) */
-    tsr_plan costs;     /* without its tables */
+    tsr_plan_cost prologue, loop;
 } attempt;
 
 typedef struct ranked_weight {
@@ -33,13 +35,20 @@ typedef struct ranked_weight {
     int32_t w;
 } ranked_weight;
 
+struct tsr_plan_survey {
+    attempt tries[MOST_CANDIDATES];
+    int32_t n_tries, n_steps;
+    ranked_weight *order; /* weights of the loop, the most valuable first */
+    size_t n_order;
+    tsr_plan_sizes sizes;
+};
+
 typedef struct search {
     const tsr_plan_question *q;
     tsr_err *err;
-    attempt tries[MOST_CANDIDATES];
-    int32_t n_tries;
-    ranked_weight *order; /* weights of the loop, the most valuable first */
-    size_t n_order;
+    tsr_plan_survey *known;
+    tsr_lower_tables tables;
+    tsr_plan plan; /* the candidate that was lowered last */
 } search;
 
 /* --------------------------------------------------------- which are allowed */
@@ -76,7 +85,7 @@ static void list_candidates(search *s)
     for (int32_t i = 0; i < n; i++) {
         attempt a = {.knobs = forced ? *forced : tsr_candidates[i], .number = i};
         if (allowed(&s->q->options, &a.knobs))
-            s->tries[s->n_tries++] = a;
+            s->known->tries[s->known->n_tries++] = a;
     }
 }
 
@@ -95,28 +104,24 @@ static int by_value(const void *pa, const void *pb)
 static tsr_status rank_weights(search *s)
 {
     const tsr_tape *t = s->q->tape;
+    tsr_plan_survey *k = s->known;
 
-    s->order = tsr_calloc(t->n_weights, sizeof *s->order);
-    if (!s->order)
+    k->order = tsr_calloc(t->n_weights, sizeof *k->order);
+    if (!k->order)
         TSR_FAIL(s->err, TSR_E_OOM, "no memory for the tables of the plan");
     for (size_t w = 1; w < t->n_weights; w++) {
         const tsr_weight *wd = &t->weights[w];
         ranked_weight r = {.bytes = tsr_align_up(tsr_plan_packed(s->q, w), TSR_PLAN_ALIGN),
                            .w = (int32_t)w};
-        double file = (double)tsr_dtype_size(wd->file_dtype);
-        bool packed;
 
         if (wd->last < t->loop_begin || !r.bytes)
             continue;
-        for (int32_t i = 0; i < wd->n_dims; i++)
-            file *= wd->dims[i];
-        packed = wd->source && wd->source->packed;
-        file = packed ? (double)r.bytes : file;
-        r.seconds = tsr_plan_read_seconds(file, packed);
+        r.seconds = tsr_plan_read_seconds(tsr_plan_file_bytes(wd, r.bytes),
+                                          wd->source && wd->source->packed);
         r.value = r.seconds / (double)r.bytes;
-        s->order[s->n_order++] = r;
+        k->order[k->n_order++] = r;
     }
-    qsort(s->order, s->n_order, sizeof *s->order, by_value);
+    qsort(k->order, k->n_order, sizeof *k->order, by_value);
     return TSR_OK;
 }
 
@@ -134,13 +139,16 @@ static bool is_there(const search *s, const attempt *a, int32_t w)
            (s->q->tape->weights[w].kind == TSR_WEIGHT_VECTOR && !a->knobs.stream_vectors);
 }
 
+/* A net of one step reads every weight once, kept or not. */
 static keeping keep(const search *s, const attempt *a, size_t room)
 {
+    const tsr_plan_survey *known = s->known;
     keeping k = {0};
-    bool may = !a->knobs.all_resident && s->q->options.offload == TSR_OFFLOAD_AUTO;
+    bool may =
+        !a->knobs.all_resident && s->q->options.offload == TSR_OFFLOAD_AUTO && known->n_steps > 1;
 
-    for (; may && k.n < s->n_order; k.n++) {
-        const ranked_weight *r = &s->order[k.n];
+    for (; may && k.n < known->n_order; k.n++) {
+        const ranked_weight *r = &known->order[k.n];
         if (is_there(s, a, r->w))
             continue;
         if (r->bytes > room - k.bytes)
@@ -154,7 +162,9 @@ static keeping keep(const search *s, const attempt *a, size_t room)
 /* Seconds of the candidate with `room` bytes for weights. */
 static double seconds_with(const search *s, const attempt *a, size_t room)
 {
-    return tsr_plan_seconds(&a->costs, s->q, keep(s, a, room).seconds);
+    return tsr_plan_cost_seconds(&a->prologue, 0, s->q->n_threads) +
+           s->known->n_steps *
+               tsr_plan_cost_seconds(&a->loop, keep(s, a, room).seconds, s->q->n_threads);
 }
 
 /* Jobs of kept weights go, their readers read the resident place. `map`: [n_items] zeroed. */
@@ -179,56 +189,43 @@ static void drop_jobs(tsr_plan *p, int32_t *map)
 /* ------------------------------------------------------------------- the search */
 
 /* Lowers the candidate; what was learned is noted. */
-static tsr_status make(search *s, attempt *a, tsr_plan *p)
+static tsr_status make(search *s, attempt *a)
 {
-    TSR_TRY(tsr_plan_lower(p, s->q, &a->knobs, s->err));
-    p->candidate = a->number;
-    a->bound = p->live_bytes;
-    a->costs = (tsr_plan){.prologue = p->prologue, .loop = p->loop};
+    TSR_TRY(tsr_plan_lower(&s->plan, &s->tables, s->q, &a->knobs, s->err));
+    s->plan.candidate = a->number;
+    a->bound = s->plan.live_bytes;
+    a->prologue = s->plan.prologue;
+    a->loop = s->plan.loop;
     return TSR_OK;
 }
 
-/* Offsets of a plan; on failure its tables are freed. */
-static tsr_status place(search *s, attempt *a, tsr_plan *p)
+/* Offsets of what was made. */
+static tsr_status place(search *s, attempt *a)
 {
-    tsr_status st = tsr_plan_offsets(p->items, p->n_items, &p->layout, s->err);
-
-    if (st != TSR_OK)
-        tsr_plan_free(p);
-    else
-        a->peak = tsr_max_size(1, p->layout.peak_bytes);
-    return st;
+    TSR_TRY(tsr_plan_offsets(s->plan.items, s->plan.n_items, &s->plan.layout, s->err));
+    a->peak = tsr_max_size(1, s->plan.layout.peak_bytes);
+    return TSR_OK;
 }
 
 /* Every candidate once, the smallest first: its offsets only where they may be a new minimum. */
-static tsr_status survey(search *s, tsr_plan_sizes *sizes)
+static tsr_status survey(search *s)
 {
+    tsr_plan_survey *k = s->known;
     size_t minimum = SIZE_MAX;
 
-    for (int32_t i = s->n_tries - 1; i >= 0; i--) {
-        attempt *a = &s->tries[i];
-        tsr_plan p;
-        TSR_TRY(make(s, a, &p));
+    k->n_steps = tsr_plan_steps(s->q->tape);
+    list_candidates(s);
+    TSR_TRY(rank_weights(s));
+    for (int32_t i = k->n_tries - 1; i >= 0; i--) {
+        attempt *a = &k->tries[i];
+        TSR_TRY(make(s, a));
         if (a->bound < minimum || i == 0) {
-            TSR_TRY(place(s, a, &p));
+            TSR_TRY(place(s, a));
             minimum = tsr_min_size(minimum, a->peak);
         }
-        tsr_plan_free(&p);
     }
-    sizes->minimum_bytes = minimum;
-    sizes->fastest_bytes = s->tries[0].peak;
-    return TSR_OK;
-}
-
-static tsr_status know_peak(search *s, attempt *a)
-{
-    tsr_plan p;
-
-    if (a->peak)
-        return TSR_OK;
-    TSR_TRY(make(s, a, &p));
-    TSR_TRY(place(s, a, &p));
-    tsr_plan_free(&p);
+    k->sizes.minimum_bytes = minimum;
+    k->sizes.fastest_bytes = k->tries[0].peak;
     return TSR_OK;
 }
 
@@ -238,13 +235,16 @@ static tsr_status find_fastest(search *s, size_t budget, int32_t *best)
     double seconds = 0;
 
     *best = -1;
-    for (int32_t i = 0; i < s->n_tries; i++) {
-        attempt *a = &s->tries[i];
+    for (int32_t i = 0; i < s->known->n_tries; i++) {
+        attempt *a = &s->known->tries[i];
         double now;
 
         if (a->bound > budget || (*best >= 0 && seconds_with(s, a, budget - a->bound) >= seconds))
             continue;
-        TSR_TRY(know_peak(s, a));
+        if (!a->peak) {
+            TSR_TRY(make(s, a));
+            TSR_TRY(place(s, a));
+        }
         if (a->peak > budget)
             continue;
         now = seconds_with(s, a, budget - a->peak);
@@ -259,16 +259,18 @@ static tsr_status find_fastest(search *s, size_t budget, int32_t *best)
 /* ------------------------------------------------------------- the plan itself */
 
 /* Items for the kept weights. */
-static tsr_status add_kept(search *s, const attempt *a, const keeping *k, tsr_plan *p)
+static tsr_status add_kept(search *s, const attempt *a, const keeping *k)
 {
+    tsr_plan *p = &s->plan;
     tsr_lower l = {.plan = p, .err = s->err};
 
     for (size_t i = 0; i < k->n && l.st == TSR_OK; i++) {
-        int32_t w = s->order[i].w, item;
-        if (is_there(s, a, w))
+        const ranked_weight *r = &s->known->order[i];
+        int32_t item;
+        if (is_there(s, a, r->w))
             continue;
-        item = tsr_lower_item(&l, s->order[i].bytes, TSR_ITEM_WEIGHT);
-        p->weight_item[w] = item;
+        item = tsr_lower_item(&l, r->bytes, TSR_ITEM_WEIGHT);
+        p->weight_item[r->w] = item;
         p->items[item].first = 0;
         p->items[item].last = tsr_max_i32((int32_t)p->n_actions, 1);
     }
@@ -276,32 +278,30 @@ static tsr_status add_kept(search *s, const attempt *a, const keeping *k, tsr_pl
 }
 
 /* Adds the kept weights below the rest. */
-static tsr_status settle(search *s, attempt *a, size_t room, tsr_plan *p)
+static tsr_status settle(search *s, const attempt *a, size_t room)
 {
     keeping k = keep(s, a, room);
+    tsr_plan *p = &s->plan;
     int32_t *map;
 
     p->resident_bytes = k.bytes;
     if (k.bytes == 0)
         return TSR_OK;
-    TSR_TRY(add_kept(s, a, &k, p));
+    TSR_TRY(add_kept(s, a, &k));
     map = tsr_calloc(p->n_items, sizeof *map);
     if (!map)
         TSR_FAIL(s->err, TSR_E_OOM, "no memory for the tables of the plan");
     drop_jobs(p, map);
     tsr_free(map);
-    tsr_plan_order_jobs(p);
+    TSR_TRY(tsr_plan_order_jobs(p, s->err));
     tsr_plan_costs(p, s->q);
     return tsr_plan_offsets(p->items, p->n_items, &p->layout, s->err);
 }
 
-static tsr_status choose(search *s, tsr_plan_sizes *sizes, int32_t *best)
+static tsr_status choose(search *s, int32_t *best)
 {
     size_t budget = s->q->options.budget_bytes;
 
-    list_candidates(s);
-    TSR_TRY(rank_weights(s));
-    TSR_TRY(survey(s, sizes));
     *best = 0;
     if (budget == 0)
         return TSR_OK;
@@ -309,33 +309,89 @@ static tsr_status choose(search *s, tsr_plan_sizes *sizes, int32_t *best)
     if (*best < 0)
         TSR_FAIL(s->err, TSR_E_BUDGET,
                  "the network needs at least %zu bytes of memory for its data, and %zu are given",
-                 sizes->minimum_bytes, budget);
+                 s->known->sizes.minimum_bytes, budget);
     return TSR_OK;
+}
+
+/* The chosen candidate once more, with what the room holds. */
+static tsr_status make_best(search *s)
+{
+    size_t budget = s->q->options.budget_bytes;
+    int32_t best;
+    attempt *a;
+
+    TSR_TRY(choose(s, &best));
+    a = &s->known->tries[best];
+    TSR_TRY(make(s, a));
+    TSR_TRY(place(s, a));
+    return settle(s, a, budget ? budget - a->peak : 0);
+}
+
+/* The survey that was kept, or a new one. */
+static tsr_status know(search *s)
+{
+    tsr_plan_survey **kept = s->q->options.survey;
+
+    s->known = kept ? *kept : NULL;
+    if (s->known)
+        return TSR_OK;
+    s->known = tsr_calloc(1, sizeof *s->known);
+    if (!s->known)
+        TSR_FAIL(s->err, TSR_E_OOM, "no memory for the tables of the plan");
+    TSR_TRY(survey(s));
+    if (kept)
+        *kept = s->known;
+    return TSR_OK;
+}
+
+/* `p` points to an array of any type; a smaller one that cannot be had leaves it as it is. */
+static void shrink(void *p, size_t *cap, size_t n, size_t size)
+{
+    void *old, *small;
+
+    memcpy(&old, p, sizeof old);
+    small = n && n < *cap ? tsr_realloc(old, n * size) : NULL;
+    if (!small)
+        return;
+    memcpy(p, &small, sizeof small);
+    *cap = n;
+}
+
+/* The tables had room for the largest candidate. */
+static void trim(tsr_plan *p)
+{
+    shrink(&p->actions, &p->cap_actions, p->n_actions, sizeof *p->actions);
+    shrink(&p->items, &p->cap_items, p->n_items, sizeof *p->items);
+    shrink(&p->jobs, &p->cap_jobs, p->n_jobs, sizeof *p->jobs);
+    shrink(&p->regions, &p->cap_regions, p->n_regions, sizeof *p->regions);
+}
+
+void tsr_plan_survey_free(tsr_plan_survey *s)
+{
+    if (s)
+        tsr_free(s->order);
+    tsr_free(s);
 }
 
 tsr_status tsr_plan_make(tsr_plan *p, tsr_plan_sizes *sizes, const tsr_plan_question *q,
                          tsr_err *err)
 {
-    search *s = tsr_calloc(1, sizeof *s);
-    size_t budget = q->options.budget_bytes;
-    tsr_plan made = {0};
-    int32_t best = 0;
-    tsr_status st = TSR_OK;
+    search s = {.q = q, .err = err};
+    tsr_status st = know(&s);
 
     *sizes = (tsr_plan_sizes){0};
-    if (!s)
-        TSR_FAIL(err, TSR_E_OOM, "no memory for the tables of the plan");
-    s->q = q;
-    s->err = err;
-    TSR_TRY_GOTO(choose(s, sizes, &best));
-    TSR_TRY_GOTO(make(s, &s->tries[best], &made));
-    TSR_TRY_GOTO(place(s, &s->tries[best], &made));
-    TSR_TRY_GOTO(settle(s, &s->tries[best], budget ? budget - s->tries[best].peak : 0, &made));
-    *p = made;
-    made = (tsr_plan){0};
-done:
-    tsr_plan_free(&made);
-    tsr_free(s->order);
-    tsr_free(s);
+    if (st == TSR_OK) {
+        *sizes = s.known->sizes;
+        st = make_best(&s);
+    }
+    if (st == TSR_OK) {
+        trim(&s.plan);
+        *p = s.plan;
+    } else {
+        tsr_plan_free(&s.plan);
+    }
+    tsr_lower_tables_free(&s.tables);
+    if (!q->options.survey || *q->options.survey != s.known)
+        tsr_plan_survey_free(s.known);
     return st;
 }

@@ -47,7 +47,11 @@ typedef struct tsr_program {
     uint64_t bytes_read;     /* of resident weights */
     uint64_t bytes_streamed; /* weights read while running */
     uint64_t bytes_spilled;  /* written and read */
+    double io_core_seconds;  /* of processor time that reading, packing and writing took */
     double seconds_waiting;
+    /* Asked between two actions; a failure ends the section. NULL: nobody is */
+    tsr_status (*between)(void *user);
+    void *between_user;
 } tsr_program;
 
 /* Plans `t` for `b`; opt NULL: no limit. Errors: TSR_E_OOM; TSR_E_BUDGET: it does not fit, or sizes

@@ -9,6 +9,8 @@
  * what was computed before the jobs were submitted: the first of them carries that fence. */
 #include "kernels/program_internal.h"
 
+#include <time.h>
+
 /* Address of an item: the arena's high water is the compute threads' business, who note it when
  * they submit. */
 static unsigned char *place(const tsr_program *p, int32_t item)
@@ -55,21 +57,38 @@ static tsr_status move_job(tsr_program *p, const tsr_job *job, int32_t step, tsr
     return tsr_program_read_weight(p, job->index, c, dst, NULL, &p->bytes_streamed, err);
 }
 
-/* `step`, and that the job is the first of those submitted together. */
+/* Processor time of this thread. */
+static double core_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The step, and above it that the job is the first of those submitted together. */
 enum { FIRST_SHIFT = 32 };
+
+static tsr_status do_job(tsr_program *p, int32_t i, uint64_t step_first, tsr_err *err)
+{
+    const tsr_device *d = p->backend->device;
+
+    if (d && step_first >> FIRST_SHIFT)
+        d->await(p->backend, TSR_QUEUE_COPY, tsr_program_job_fence(i));
+    TSR_TRY(move_job(p, &p->plan.jobs[i], (int32_t)(step_first & INT32_MAX), err));
+    if (d)
+        d->record(p->backend, TSR_QUEUE_COPY, tsr_program_job_done(i));
+    return TSR_OK;
+}
 
 static tsr_status run_job(void *arg, uint64_t index, uint64_t step_first, tsr_err *err)
 {
     tsr_program *p = arg;
-    const tsr_device *d = p->backend->device;
-    int32_t i = (int32_t)index, step = (int32_t)(step_first & INT32_MAX);
+    double start = core_seconds();
+    tsr_status st = do_job(p, (int32_t)index, step_first, err);
 
-    if (d && step_first >> FIRST_SHIFT)
-        d->await(p->backend, TSR_QUEUE_COPY, tsr_program_job_fence(i));
-    TSR_TRY(move_job(p, &p->plan.jobs[i], step, err));
-    if (d)
-        d->record(p->backend, TSR_QUEUE_COPY, tsr_program_job_done(i));
-    return TSR_OK;
+    p->io_core_seconds += core_seconds() - start;
+    return st;
 }
 
 void tsr_program_submit(tsr_program *p, int32_t begin, int32_t end, int32_t step)

@@ -166,8 +166,11 @@ static tsr_status run_section(tsr_program *p, section *s)
 
     if (p->backend->device)
         tsr_program_send_inputs(p, s->loop);
-    for (int32_t i = s->begin; i < s->end && st == TSR_OK && !s->overflowing; i++)
+    for (int32_t i = s->begin; i < s->end && st == TSR_OK && !s->overflowing; i++) {
         st = run_action(p, s, i, &issued);
+        if (st == TSR_OK && p->between)
+            st = p->between(p->between_user);
+    }
     if (st == TSR_OK && !s->overflowing)
         tsr_program_submit(p, issued, s->end_job, s->step);
     if (p->backend->device && st == TSR_OK)

@@ -59,6 +59,26 @@ tsr_status tsr_arena_make(tsr_arena *a, size_t bytes, tsr_err *err)
     return TSR_OK;
 }
 
+tsr_status tsr_arena_resize(tsr_arena *a, size_t bytes, size_t keep, tsr_err *err)
+{
+    char size[32], why[96];
+    size_t from;
+    void *base = mremap(a->base, a->bytes, bytes, MREMAP_MAYMOVE);
+
+    if (base == MAP_FAILED)
+        TSR_FAIL(err, TSR_E_OOM, "the system does not give the %s that the plan needs (%s)",
+                 tsr_bytes_text(bytes, size, sizeof size), strerror_r(errno, why, sizeof why));
+    a->base = base;
+    a->bytes = bytes;
+    a->high_water = tsr_min_size(a->high_water, bytes);
+    if (poison_at_start)
+        tsr_arena_poison(a, keep, bytes - keep);
+    from = tsr_align_up(keep, (size_t)sysconf(_SC_PAGESIZE));
+    if (!poison_at_start && from < bytes)
+        touch_pages(a->base + from, bytes - from);
+    return TSR_OK;
+}
+
 void tsr_arena_free(tsr_arena *a)
 {
     if (a->base)

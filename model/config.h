@@ -2,8 +2,8 @@
  *
  * Read with cJSON (bounded size), every field checked; a value that would change the computation
  * and is not supported is refused by its name ("unet/config.json: class_embed_type \"timestep\"
- * is not supported"). Unknown keys are ignored with an info message; absent keys have diffusers'
- * defaults. */
+ * is not supported"). Unknown keys are ignored, with a warning where they are set; absent keys have
+ * diffusers' defaults. */
 #ifndef TSR_MODEL_CONFIG_H
 #define TSR_MODEL_CONFIG_H
 

@@ -425,6 +425,12 @@ static bool was_seen(const tsr_cfg *c, const cJSON *item)
     return false;
 }
 
+/* What has this value does nothing in any version that has it. */
+static bool is_off(const cJSON *i)
+{
+    return cJSON_IsNull(i) || cJSON_IsFalse(i) || (cJSON_IsArray(i) && !i->child);
+}
+
 void tsr_cfg_report_unknown(const tsr_cfg *c, const char *silent)
 {
     int32_t n = 0;
@@ -432,7 +438,14 @@ void tsr_cfg_report_unknown(const tsr_cfg *c, const char *silent)
     for (const cJSON *i = c->obj->child; i && n < MAX_UNKNOWN_LINES; i = i->next) {
         if (i->string[0] == '_' || was_seen(c, i) || tsr_cfg_word_index(silent, i->string) >= 0)
             continue;
-        TSR_INFO(c->log, "%s: %s is not known here and ignored", c->name, i->string);
+        if (is_off(i))
+            TSR_INFO(c->log, "%s: %s is not known here and ignored", c->name, i->string);
+        else
+            TSR_WARN(
+                c->log,
+                "%s: %s is not known here and ignored, but it is set: pictures may differ from "
+                "those of the program that it was written for",
+                c->name, i->string);
         n++;
     }
 }

@@ -83,8 +83,8 @@ typedef struct tsr_cfg_fixed {
 } tsr_cfg_fixed;
 tsr_status tsr_cfg_check_fixed(tsr_cfg *c, const tsr_cfg_fixed *fields, size_t n);
 
-/* An info message for each field that nobody asked for, but those that begin with '_' and those in
- * `silent` ("dropout|..."), which change nothing here. */
+/* A message for each field that nobody asked for, a warning where it is set to something, but those
+ * that begin with '_' and those in `silent` ("dropout|..."), which change nothing here. */
 void tsr_cfg_report_unknown(const tsr_cfg *c, const char *silent);
 
 /* TSR_E_MODEL: "<file>: <key> <value> is not supported; <what>". */

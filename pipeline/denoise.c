@@ -107,6 +107,7 @@ tsr_status tsr_denoise_run(tsr_run *r, int32_t picture)
     double start = tsr_now();
     int32_t calls = r->nets.n_calls;
 
+    r->latents_done = false;
     TSR_TRY(tsr_net_load(r, &r->nets.unet, TSR_RUN_DENOISE));
     tsr_sched_reset(r->sched);
     fill_noise(r, picture, x);

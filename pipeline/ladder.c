@@ -166,6 +166,7 @@ tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height)
     *width = found > 0 ? rung.width : 0;
     *height = found > 0 ? rung.height : 0;
     tsr_err_clear(&r->ctx->err);
+    r->peak_at_start = tsr_max_size(r->peak_at_start, tsr_mem_peak()); /* the search is no run */
     TSR_TRY(record_at(r, asked));
     return tsr_run_plan_memory(r);
 }

@@ -37,10 +37,12 @@ static size_t base_bytes(const tsr_run *r)
 {
     size_t threads = (size_t)tsr_pool_threads(r->ctx->pool) + 1;
     size_t known = BASE_BYTES + tsr_alloc_live() + threads * THREAD_BYTES;
+    size_t state = r->arena.base ? r->state.bytes : 0; /* all that the arena holds while planning */
     size_t now;
 
     malloc_trim(0); /* what loading and planning gave back is not held against the budget */
     now = tsr_mem_resident();
+    now -= tsr_min_size(now, state);
     return tsr_align_up(tsr_max_size(known, now), ROUND_BYTES);
 }
 
@@ -55,10 +57,12 @@ static size_t image_bytes(const tsr_settings *s)
     return 4 * raw + 8 * (size_t)s->height + ((size_t)1 << 20);
 }
 
-static void fill_phase(tsr_phase_info *p, const tsr_program *program, size_t base, size_t state)
+static void fill_phase(tsr_phase_info *p, const tsr_net *net, size_t base, size_t state)
 {
+    const tsr_program *program = &net->program;
+
     p->state_bytes = state;
-    if (base + state + tsr_program_bytes(program) > p->predicted_bytes) {
+    if (!net->over && base + state + tsr_program_bytes(program) > p->predicted_bytes) {
         p->predicted_bytes = base + state + tsr_program_bytes(program);
         p->weight_bytes = program->layout.class_bytes[TSR_ITEM_WEIGHT];
         p->activation_bytes = program->layout.class_bytes[TSR_ITEM_ACTIVATION];
@@ -78,7 +82,8 @@ static void add_work(tsr_phase_info *p, const tsr_program *program, int32_t n_ca
 
     p->n_calls += n_calls;
     p->flops += net_flops(program, n_calls);
-    p->predicted_seconds += once->seconds + n_calls * call->seconds;
+    p->predicted_seconds +=
+        program->plan.load_seconds + once->seconds + n_calls * call->seconds;
     p->streamed_bytes += (uint64_t)(once->bytes_streamed + n_calls * call->bytes_streamed);
     p->spilled_bytes += (uint64_t)(once->bytes_spilled + n_calls * call->bytes_spilled);
 }
@@ -96,16 +101,16 @@ static size_t fill_phases(tsr_run *r)
     for (int32_t i = 0; i < TSR_MAX_PHASES; i++)
         p[i] = (tsr_phase_info){.name = names[i]};
     for (int32_t i = 0; i < n->n_text; i++) {
-        fill_phase(&p[TSR_RUN_TEXT], &n->text[i].net.program, base, state);
+        fill_phase(&p[TSR_RUN_TEXT], &n->text[i].net, base, state);
         add_work(&p[TSR_RUN_TEXT], &n->text[i].net.program, 1);
     }
     if (n->has_unet) {
-        fill_phase(&p[TSR_RUN_DENOISE], &n->unet.program, base, state);
+        fill_phase(&p[TSR_RUN_DENOISE], &n->unet, base, state);
         add_work(&p[TSR_RUN_DENOISE], &n->unet.program, n->n_calls);
     }
     p[TSR_RUN_DECODE].name = encode ? "encode" : "decode";
     for (int32_t i = 0; i < n->n_vae; i++)
-        fill_phase(&p[TSR_RUN_DECODE], &n->vae[i].program, base, state);
+        fill_phase(&p[TSR_RUN_DECODE], &n->vae[i], base, state);
     add_work(&p[TSR_RUN_DECODE], &n->vae[0].program, 1);
     p[TSR_RUN_IMAGE].state_bytes = state;
     p[TSR_RUN_IMAGE].work_bytes = image_bytes(&r->set);
@@ -121,16 +126,19 @@ static size_t fill_phases(tsr_run *r)
 /* The same with the network kept beside the picture's copies. */
 static size_t kept_peak(const tsr_run *r)
 {
-    size_t peak = r->base_bytes + r->state.bytes + tsr_nets_bytes(&r->nets) + image_bytes(&r->set);
+    bool is_there = r->arena.base && !r->plan_is_due;
+    size_t arena = is_there ? r->arena.bytes : r->state.bytes + tsr_nets_bytes(&r->nets);
+    size_t peak = r->base_bytes + arena + image_bytes(&r->set);
 
     return r->set.task == TSR_TASK_ENCODE ? tsr_max_size(peak, r->peak_before) : peak;
 }
 
 /* A very long prompt can take more while it is tokenized than the run itself: what making this run
- * has taken already is part of its need. What the process took before is not held against it. */
+ * has taken already is part of its need. What the process took before is not held against it, nor
+ * what the phases before have taken when the rest is planned again. */
 static size_t peak_so_far(const tsr_run *r)
 {
-    size_t peak = tsr_mem_peak();
+    size_t peak = r->arena.base ? 0 : tsr_mem_peak();
 
     return peak > r->peak_at_start ? tsr_align_up(peak, ROUND_BYTES) : 0;
 }
@@ -190,7 +198,7 @@ static tsr_status refuse(tsr_run *r)
 tsr_status tsr_run_plan_memory(tsr_run *r)
 {
     if (!r->set.budget_given)
-        r->set.budget_bytes = tsr_budget_default();
+        r->set.budget_bytes = tsr_run_ask_budget(r);
     TSR_TRY(tsr_run_plan_least(r));
     if (r->minimum_budget > r->set.budget_bytes && !r->plan_only)
         return refuse(r);
@@ -207,11 +215,20 @@ tsr_status tsr_run_plan_memory(tsr_run *r)
     return TSR_OK;
 }
 
+size_t tsr_run_footprint(const tsr_run *r)
+{
+    size_t image = r->base_bytes + r->state.bytes + image_bytes(&r->set);
+
+    return r->keep_network ? kept_peak(r) : tsr_max_size(r->base_bytes + r->arena.bytes, image);
+}
+
 /* Before the picture is handed out: the network's memory goes back to the system where the plan
  * says so. */
 void tsr_run_release_network(tsr_run *r)
 {
-    if (r->keep_network)
+    bool room = r->set.budget_given || tsr_run_ask_budget(r) >= kept_peak(r);
+
+    if (r->keep_network && room)
         return;
     tsr_nets_unload(&r->nets);
     tsr_arena_release(&r->arena, r->state.bytes);

@@ -101,6 +101,16 @@ static tsr_net *net_at(tsr_nets *n, int32_t i)
     return i < n->n_vae ? &n->vae[i] : NULL;
 }
 
+/* What a network has done before it was planned again is part of the report. */
+static void keep_counts(tsr_program *p, const tsr_program *before)
+{
+    p->bytes_read = before->bytes_read;
+    p->bytes_streamed = before->bytes_streamed;
+    p->bytes_spilled = before->bytes_spilled;
+    p->io_core_seconds = before->io_core_seconds;
+    p->seconds_waiting = before->seconds_waiting;
+}
+
 /* Every network is tried, so that all minimums are known when one does not fit. */
 tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, size_t limit,
                          bool least)
@@ -114,12 +124,17 @@ tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, s
             .offload = s->offload,
             .tile_rows = net >= n->vae && net < n->vae + n->n_vae ? s->tile_rows : 0,
             .may_spill = true,
+            .survey = &net->survey,
         };
+        tsr_program before = net->program;
         tsr_status one;
 
+        if (net->over)
+            continue;
         if (net->made)
             tsr_program_free(&net->program);
         one = tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, &opt, &ctx->err);
+        keep_counts(&net->program, &before);
         net->made = one == TSR_OK;
         net->loaded = false;
         if (one != TSR_OK && one != TSR_E_BUDGET)
@@ -146,30 +161,30 @@ void tsr_nets_free(tsr_nets *n)
     for (int32_t i = 0; (net = net_at(n, i)); i++) {
         if (net->made)
             tsr_program_free(&net->program);
+        tsr_plan_survey_free(net->survey);
         tsr_tape_free(&net->tape);
     }
     *n = (tsr_nets){0};
 }
 
-/* The largest of one figure over all programs. */
+/* The largest of one figure over all programs that will run. */
 typedef struct tsr_most {
     size_t bytes, minimum, spill;
 } tsr_most;
 
-static void take_most(tsr_program *p, void *arg)
-{
-    tsr_most *most = arg;
-
-    most->bytes = tsr_max_size(most->bytes, tsr_program_bytes(p));
-    most->minimum = tsr_max_size(most->minimum, p->minimum_bytes);
-    most->spill = tsr_max_size(most->spill, p->spill_bytes);
-}
-
 static tsr_most most_of(const tsr_nets *n)
 {
     tsr_most most = {0};
+    const tsr_net *net;
 
-    tsr_nets_each((tsr_nets *)n, take_most, &most);
+    for (int32_t i = 0; (net = net_at((tsr_nets *)n, i)); i++) {
+        const tsr_program *p = &net->program;
+        if (net->over)
+            continue;
+        most.bytes = tsr_max_size(most.bytes, tsr_program_bytes(p));
+        most.minimum = tsr_max_size(most.minimum, p->minimum_bytes);
+        most.spill = tsr_max_size(most.spill, p->spill_bytes);
+    }
     return most;
 }
 
@@ -239,6 +254,8 @@ tsr_status tsr_net_load(tsr_run *r, tsr_net *net, int32_t phase)
     tsr_nets_unload(&r->nets);
     tsr_program_bind(&net->program, &r->arena, r->state.bytes);
     tsr_program_set_io(&net->program, r->io, tsr_nets_spill(&r->nets) ? &r->spill : NULL);
+    net->program.between = tsr_run_beat;
+    net->program.between_user = r;
     TSR_TRY(tsr_program_load(&net->program));
     net->loaded = true;
     r->seconds_loading[phase] += tsr_now() - start;

@@ -88,6 +88,8 @@ typedef struct tsr_net {
     tsr_tape tape;
     tsr_program program;
     bool made, loaded;
+    bool over; /* it will not run again: its need does not count any more */
+    tsr_plan_survey *survey; /* what planning has learned of the tape */
 } tsr_net;
 
 /* One text encoder at one depth; run once for each prompt. */
@@ -139,8 +141,15 @@ struct tsr_run {
                                           each */
     tsr_progress_fn progress;
     void *progress_user;
+    tsr_progress said; /* what the callback was told last, and when */
+    double said_at;
+    size_t (*default_budget)(void *user); /* NULL: the system's figures */
+    void *default_budget_user;
     int32_t next_picture;
     bool text_done;
+    bool latents_done;     /* the state has final latents */
+    bool latents_are_next; /* and they are not decoded yet */
+    bool plan_is_due;      /* planning again has failed: the plans are of no use */
     /* memory: what was promised and what was measured */
     size_t base_bytes, predicted_peak, measured_peak, minimum_budget, fastest_budget;
     size_t peak_before;   /* of the process, when the run was made */
@@ -155,6 +164,9 @@ struct tsr_run {
     double seconds_total, denoise_seconds, seconds_loading[TSR_MAX_PHASES];
     int32_t denoise_calls;
     uint64_t bytes_streamed, bytes_spilled, allocations;
+    double io_core_seconds;
+    uint64_t planning_allocations; /* of planning again, not part of `allocations` */
+    int32_t times_replanned;
     tsr_buf record, parameters; /* reserved when the run is made */
 };
 
@@ -202,6 +214,8 @@ tsr_status tsr_vae_run(tsr_run *r, void (*fill)(const tsr_run *r, float *dst), c
 void *tsr_run_state(const tsr_run *r, size_t offset);
 tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n_steps,
                             double seconds);
+/* Between two actions of a network: says the last progress again, at times. `run` is the tsr_run. */
+tsr_status tsr_run_beat(void *run);
 double tsr_now(void); /* seconds, monotonic */
 
 /* guidance.c: out = guided prediction of n values from the two halves (classifier-free guidance,
@@ -213,9 +227,17 @@ void tsr_guidance(float *out, const float *uncond, const float *cond, size_t n, 
 /* memory_plan.c */
 tsr_status tsr_run_plan_least(tsr_run *r);  /* the smallest plans, and the minimum budget */
 tsr_status tsr_run_plan_memory(tsr_run *r); /* the fastest plans that fit; refuses what does not */
+/* What the process takes at most from here on, with the arena as it is. */
+size_t tsr_run_footprint(const tsr_run *r);
 void tsr_run_measure(tsr_run *r, int32_t phase);
 void tsr_run_release_network(tsr_run *r);
 tsr_status tsr_run_check_budget(tsr_run *r); /* measured above the budget: TSR_E_INTERNAL */
+
+/* replan.c */
+size_t tsr_run_ask_budget(const tsr_run *r); /* the default budget, as it is now */
+/* Before `phase`: plans the rest of the run again where others have taken memory. TSR_E_BUDGET when
+ * nothing fits any more. */
+tsr_status tsr_run_replan(tsr_run *r, int32_t phase);
 
 /* ladder.c */
 /* Nothing exact fits: takes the largest smaller size that does, and says so. */

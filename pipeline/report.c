@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/num.h"
 #include "memory/budget.h"
 
 void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
@@ -26,7 +27,9 @@ void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
         .budget_bytes = s->budget_bytes,
         .predicted_peak_bytes = r->predicted_peak,
         .measured_peak_bytes = r->measured_peak,
-        .arena_bytes = r->state.bytes + tsr_nets_bytes(&r->nets),
+        .arena_bytes = r->arena.base ? tsr_max_size(r->arena.bytes, r->arena_high_water)
+                                     : r->state.bytes + tsr_nets_bytes(&r->nets),
+        .times_replanned = r->times_replanned,
         .arena_high_water_bytes = r->arena_high_water,
         .minimum_budget_bytes = r->kept_by_budget ? r->kept_by_budget : r->minimum_budget,
         .fastest_budget_bytes = r->fastest_budget,
@@ -35,6 +38,7 @@ void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
         .allocations_while_running = r->allocations,
         .bytes_streamed = r->bytes_streamed,
         .bytes_spilled = r->bytes_spilled,
+        .io_core_seconds = r->io_core_seconds,
         .n_phases = TSR_MAX_PHASES,
         .phases = r->phases,
     };
@@ -117,14 +121,15 @@ tsr_status tsr_run_report(const tsr_run *run, bool measured, char **json)
     if (measured) {
         tsr_buf_printf(&b,
                        "  \"measured_peak_bytes\": %zu,\n  \"arena_high_water_bytes\": %zu,\n"
-                       "  \"allocations_while_running\": %llu,\n",
+                       "  \"allocations_while_running\": %llu,\n  \"times_replanned\": %d,\n",
                        tsr_mem_peak(), i.arena_high_water_bytes,
-                       (unsigned long long)i.allocations_while_running);
+                       (unsigned long long)i.allocations_while_running, i.times_replanned);
         tsr_buf_printf(&b,
                        "  \"seconds_total\": %.6f,\n  \"steps_per_second\": %.6f,\n  "
-                       "\"bytes_streamed\": %llu,\n  \"bytes_spilled\": %llu,\n",
+                       "\"bytes_streamed\": %llu,\n  \"bytes_spilled\": %llu,\n  "
+                       "\"io_core_seconds\": %.6f,\n",
                        i.seconds_total, i.steps_per_second, (unsigned long long)i.bytes_streamed,
-                       (unsigned long long)i.bytes_spilled);
+                       (unsigned long long)i.bytes_spilled, i.io_core_seconds);
     } else {
         TSR_TRY(tsr_run_largest(r, &width, &height));
         tsr_buf_printf(

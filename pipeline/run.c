@@ -14,6 +14,10 @@
 #include "base/num.h"
 #include "memory/budget.h"
 
+#define SECONDS_BETWEEN                                                                            \
+    0.25 /* that a caller who wants to stop waits at most, but for one action                      \
+          */
+
 double tsr_now(void)
 {
     struct timespec t;
@@ -27,10 +31,23 @@ void *tsr_run_state(const tsr_run *r, size_t offset)
     return r->arena.base + offset;
 }
 
+/* Tells the callback what is in r->said. */
+static tsr_status say(tsr_run *r)
+{
+    if (!r->progress)
+        return TSR_OK;
+    r->said.resident_bytes = tsr_mem_resident();
+    r->said.peak_bytes = tsr_mem_peak();
+    r->said_at = tsr_now();
+    if (!r->progress(r->progress_user, &r->said))
+        TSR_FAIL(&r->ctx->err, TSR_E_CANCELLED, "stopped on request");
+    return TSR_OK;
+}
+
 tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n_steps,
                             double seconds)
 {
-    tsr_progress p = {
+    r->said = (tsr_progress){
         .phase = phase,
         .step = step,
         .n_steps = n_steps,
@@ -38,14 +55,14 @@ tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n
         .n_pictures = r->set.n_pictures,
         .seconds = seconds,
     };
+    return say(r);
+}
 
-    if (!r->progress)
-        return TSR_OK;
-    p.resident_bytes = tsr_mem_resident();
-    p.peak_bytes = tsr_mem_peak();
-    if (!r->progress(r->progress_user, &p))
-        TSR_FAIL(&r->ctx->err, TSR_E_CANCELLED, "stopped on request");
-    return TSR_OK;
+tsr_status tsr_run_beat(void *run)
+{
+    tsr_run *r = run;
+
+    return r->progress && tsr_now() - r->said_at >= SECONDS_BETWEEN ? say(r) : TSR_OK;
 }
 
 /* The caller's start noise, or final latents, checked and copied. */
@@ -195,6 +212,8 @@ tsr_status tsr_run_make(tsr_context *ctx, tsr_model *model, const tsr_run_desc *
     r->model = model;
     r->progress = desc->progress;
     r->progress_user = desc->progress_user;
+    r->default_budget = desc->default_budget;
+    r->default_budget_user = desc->default_budget_user;
     r->plan_only = desc->plan_only;
     r->peak_at_start = tsr_mem_peak();
     r->image = desc->task == TSR_TASK_ENCODE ? desc->image : NULL;
@@ -228,6 +247,19 @@ void tsr_run_free(tsr_run *r)
     tsr_free(r);
 }
 
+/* Is there still the memory that the phase was planned for? If not, it is planned again. */
+static tsr_status before_phase(tsr_run *r, int32_t phase)
+{
+    uint64_t allocations = tsr_alloc_count();
+    int32_t times = r->times_replanned;
+    tsr_status st = tsr_run_replan(r, phase);
+
+    r->planning_allocations += tsr_alloc_count() - allocations;
+    if (r->times_replanned != times)
+        hash_plan(r);
+    return st;
+}
+
 /* Prompt, or what was given, to final latents; each phase is measured when it is over. */
 static tsr_status make_latents(tsr_run *r, int32_t picture)
 {
@@ -243,6 +275,7 @@ static tsr_status make_latents(tsr_run *r, int32_t picture)
         tsr_run_measure(r, TSR_RUN_TEXT);
         r->text_done = true;
     }
+    TSR_TRY(before_phase(r, TSR_RUN_DENOISE));
     TSR_TRY(tsr_denoise_run(r, picture));
     tsr_run_measure(r, TSR_RUN_DENOISE);
     return TSR_OK;
@@ -253,8 +286,12 @@ static tsr_status make_picture(tsr_run *r, int32_t picture)
     if (r->set.task == TSR_TASK_ENCODE) {
         TSR_TRY(tsr_encode_run(r));
     } else {
-        TSR_TRY(make_latents(r, picture));
+        if (!r->latents_are_next)
+            TSR_TRY(make_latents(r, picture));
+        r->latents_done = r->latents_are_next = true;
+        TSR_TRY(before_phase(r, TSR_RUN_DECODE));
         TSR_TRY(tsr_decode_run(r));
+        r->latents_are_next = false;
     }
     tsr_run_measure(r, TSR_RUN_DECODE);
     tsr_run_release_network(r);
@@ -267,6 +304,7 @@ static void add_traffic(tsr_program *p, void *arg)
 
     r->bytes_streamed += p->bytes_streamed;
     r->bytes_spilled += p->bytes_spilled;
+    r->io_core_seconds += p->io_core_seconds;
 }
 
 static void count_traffic(tsr_run *r)
@@ -275,6 +313,7 @@ static void count_traffic(tsr_run *r)
     double text = 0;
 
     r->bytes_streamed = r->bytes_spilled = 0;
+    r->io_core_seconds = 0;
     tsr_nets_each(&r->nets, add_traffic, r);
     for (int32_t i = 0; i < n->n_text; i++)
         text += n->text[i].net.program.seconds_waiting;
@@ -294,6 +333,7 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
     int32_t i = r->next_picture;
 
     tsr_err_clear(&r->ctx->err);
+    r->planning_allocations = 0;
     if (r->plan_only)
         TSR_FAIL(&r->ctx->err, TSR_E_USAGE, "this run was only planned");
     if (i >= s->n_pictures)
@@ -301,7 +341,7 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
     TSR_TRY(make_picture(r, i));
     r->next_picture++;
     r->seconds_total += tsr_now() - start;
-    r->allocations += tsr_alloc_count() - allocations;
+    r->allocations += tsr_alloc_count() - allocations - r->planning_allocations;
     count_traffic(r);
     tsr_record_write(r, i);
     *pic = (tsr_picture){
@@ -316,4 +356,14 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
         .record = s->task == TSR_TASK_ENCODE ? NULL : r->record.data,
     };
     return tsr_run_check_budget(r);
+}
+
+bool tsr_run_latents(const tsr_run *r, const float **latents, int32_t shape[4])
+{
+    if (!r->latents_done)
+        return false;
+    *latents = tsr_run_state(r, r->state.latents);
+    memcpy(shape, (int32_t[4]){1, r->set.latent_c, r->set.latent_h, r->set.latent_w},
+           4 * sizeof *shape);
+    return true;
 }

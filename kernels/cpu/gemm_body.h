@@ -245,6 +245,7 @@ static void gemm_cut(gemm *g, int32_t n_threads)
     g->group_panels = tsr_max_i32(g->n_panels / want, LEAST_PANELS);
     g->group_panels = tsr_min_i32(tsr_min_i32(g->group_panels, most), g->n_panels);
     g->n_groups = tsr_div_up(g->n_panels, g->group_panels);
+    g->group_panels = tsr_div_up(g->n_panels, g->n_groups); /* no short one at the end */
 }
 
 /* The window's size, and the scratch of a thread, which grows with both. `width`: of the output. */

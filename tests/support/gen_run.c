@@ -59,6 +59,14 @@ void gen_write(const char *name, const char *text)
     tsr_free(path);
 }
 
+void gen_remove(const char *name)
+{
+    char *path = tsr_path_join(gen_result.dir, name);
+
+    unlink(path);
+    tsr_free(path);
+}
+
 pid_t gen_start(char *const *argv)
 {
     pid_t pid = fork();

@@ -30,6 +30,7 @@ void gen_finish(pid_t pid);
 bool gen_exists(const char *name);
 void gen_read(const char *name, char text[GEN_MAX_OUTPUT]);
 void gen_write(const char *name, const char *text);
+void gen_remove(const char *name);
 /* Pixels [height,width,3] of a picture; NULL when it is none. Free with free. */
 uint8_t *gen_load(const char *name, int *width, int *height);
 bool gen_same_pixels(const char *a, const char *b);

@@ -83,6 +83,33 @@ static void arena_make__all_pages__are_resident_at_once(void)
     tsr_arena_free(&a);
 }
 
+static void arena_resize__smaller_and_larger__keeps_the_beginning_and_gives_the_rest_back(void)
+{
+    enum { MIB = 1 << 20, KEEP = 5000 };
+    tsr_arena a;
+    tsr_err err = {0};
+    size_t large, small, again;
+
+    REQUIRE(tsr_arena_make(&a, 64 * MIB, &err) == TSR_OK);
+    memset(a.base, 7, KEEP);
+    large = tsr_mem_resident();
+    CHECK(tsr_arena_use(&a, 0, a.bytes) && tsr_arena_resize(&a, 8 * MIB, KEEP, &err) == TSR_OK);
+    small = tsr_mem_resident();
+    CHECK(a.bytes == 8 * MIB && a.high_water == 8 * MIB && !tsr_arena_use(&a, 8 * MIB, 1));
+    CHECK(a.base[0] == 7 && a.base[KEEP - 1] == 7);
+    tsr_arena_release(&a, KEEP);
+    CHECK(tsr_arena_resize(&a, 96 * MIB - 100, KEEP, &err) == TSR_OK);
+    again = tsr_mem_resident();
+    CHECK(a.base[0] == 7 && a.base[KEEP - 1] == 7 && tsr_arena_use(&a, 96 * MIB - 101, 1));
+#ifndef TSR_SANITIZED
+    CHECK_MSG(large >= small + 50 * MIB && again >= small + 80 * MIB, "%zu, %zu, %zu", large, small,
+              again);
+#endif
+    CHECK(tsr_arena_resize(&a, (size_t)1 << 62, KEEP, &err) == TSR_E_OOM);
+    CHECK(a.bytes == 96 * MIB - 100 && a.base[KEEP - 1] == 7);
+    tsr_arena_free(&a);
+}
+
 static void arena_make__more_than_the_machine_maps__says_the_size(void)
 {
     tsr_arena a = {0};
@@ -129,6 +156,7 @@ int main(void)
     RUN(arena_use__outside__is_null);
     RUN(arena_poison__a_range__is_nan_in_every_type);
     RUN(arena_make__all_pages__are_resident_at_once);
+    RUN(arena_resize__smaller_and_larger__keeps_the_beginning_and_gives_the_rest_back);
     RUN(arena_make__more_than_the_machine_maps__says_the_size);
     RUN(arena_make__a_limited_address_space__is_a_clean_refusal);
     return test_end();

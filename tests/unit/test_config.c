@@ -413,29 +413,32 @@ static void model_index__card__read_or_marked_absent(void)
 
 /* ------------------------------------------------------------------ messages */
 
-static int n_lines;
+static int n_lines, n_warnings;
 static char lines[4096];
 
 static void keep_line(void *user, tsr_log_level level, const char *line)
 {
     (void)user;
-    CHECK(level == TSR_LOG_INFO);
+    n_warnings += level == TSR_LOG_WARNING;
     n_lines++;
     strncat(lines, line, sizeof lines - strlen(lines) - 1);
 }
 
-static void config__unknown_keys__are_info_messages(void)
+static void config__unknown_keys__are_warned_about_where_they_are_set(void)
 {
     const tsr_log log = {.fn = keep_line};
     tsr_err err = {0};
     tsr_unet_config u;
 
-    n_lines = 0;
-    CHECK(
-        tsr_unet_config_parse("{\"_x\": 1, \"dropout\": 0, \"brand_new\": 1, \"act_fn\": \"silu\"}",
-                              "the-file", &u, &log, &err) == TSR_OK);
-    CHECK(n_lines == 1);
-    CHECK_MSG(strstr(lines, "brand_new") && strstr(lines, "the-file"), "%s", lines);
+    CHECK(tsr_unet_config_parse("{\"_x\": 1, \"dropout\": 0, \"off\": false, \"none\": null, "
+                                "\"empty\": [], \"act_fn\": \"silu\"}",
+                                "the-file", &u, &log, &err) == TSR_OK);
+    CHECK_MSG(n_lines == 3 && n_warnings == 0, "%s", lines);
+    n_lines = n_warnings = 0;
+    lines[0] = '\0';
+    CHECK(tsr_unet_config_parse("{\"brand_new\": 1, \"old\": null}", "the-file", &u, &log, &err) ==
+          TSR_OK);
+    CHECK_MSG(n_lines == 2 && n_warnings == 1 && strstr(lines, "the-file: brand_new"), "%s", lines);
 }
 
 static void config__published_configs__hold_no_unknown_key(void)
@@ -480,7 +483,7 @@ int main(void)
     RUN(model_index__parts_and_classes__checked);
     RUN(model_index__refiner__refused_by_name);
     RUN(model_index__card__read_or_marked_absent);
-    RUN(config__unknown_keys__are_info_messages);
+    RUN(config__unknown_keys__are_warned_about_where_they_are_set);
     RUN(config__published_configs__hold_no_unknown_key);
     return test_end();
 }

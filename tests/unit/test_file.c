@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -250,7 +251,7 @@ static void out__aborted__leaves_everything_as_it_was(void)
     put_file(fresh_path("kept"), "old");
     REQUIRE(tsr_out_open(&o, path, &err) == TSR_OK);
     CHECK(tsr_out_write(&o, "new", 3, &err) == TSR_OK);
-    CHECK(count_entries(path) == 2);
+    CHECK(count_entries(path) == (o.unnamed ? 1 : 2));
     tsr_out_abort(&o);
     tsr_out_abort(&o);
     tsr_out_abort(&zeroed);
@@ -289,6 +290,61 @@ static void out__a_symbolic_link__stays_and_its_target_is_replaced(void)
     CHECK(tsr_out_commit(&o, &err) == TSR_OK);
     CHECK(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
     CHECK(file_has(path, "new"));
+}
+
+/* Of a process that is killed nothing is left, where the file system has files without a name. */
+static void out__killed_before_the_commit__leaves_nothing(void)
+{
+    tsr_out o;
+    tsr_err err = {0};
+    int status = 0;
+    pid_t child;
+
+    put_file(fresh_path("kept"), "old");
+    REQUIRE(tsr_out_open(&o, path, &err) == TSR_OK);
+    tsr_out_abort(&o);
+    child = fork();
+    if (child == 0) {
+        bool ok = tsr_out_open(&o, path, &err) == TSR_OK &&
+                  tsr_out_write(&o, "new", 3, &err) == TSR_OK && o.unnamed;
+        raise(ok ? SIGKILL : SIGTERM);
+    }
+    REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+    if (WTERMSIG(status) != SIGKILL)
+        SKIP("a file system with files without a name (O_TMPFILE)");
+    CHECK(file_has(path, "old") && count_entries(path) == 1);
+}
+
+static void out__a_dangling_link__stays_and_its_target_is_made(void)
+{
+    static const char *const rows[][2] = {{"a.link", "target"}, {"b.link", "a.link"}};
+    tsr_out o;
+    tsr_err err = {0};
+    char link[PATH_BYTES + 8], target[PATH_BYTES + 8];
+    struct stat st;
+
+    for (size_t i = 0; i < 2; i++) { /* b.link -> a.link -> target; the target is taken away */
+        put_file(fresh_path("target"), "gone");
+        snprintf(target, sizeof target, "%s", path);
+        unlink(target);
+        for (size_t k = 0; k <= i; k++) {
+            snprintf(link, sizeof link, "%.*s%s", (int)(strrchr(target, '/') + 1 - target), target,
+                     rows[k][0]);
+            REQUIRE(symlink(rows[k][1], link) == 0);
+        }
+        REQUIRE(tsr_out_open(&o, link, &err) == TSR_OK);
+        CHECK(tsr_out_write(&o, "new", 3, &err) == TSR_OK && tsr_out_commit(&o, &err) == TSR_OK);
+        CHECK(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+        CHECK(lstat(target, &st) == 0 && S_ISREG(st.st_mode) && file_has(target, "new"));
+    }
+    REQUIRE(symlink("loop", fresh_path("loop")) == 0);
+    CHECK(tsr_out_open(&o, path, &err) == TSR_E_IO);
+    CHECK_MSG(strstr(err.msg, path) && lstat(path, &st) == 0 && S_ISLNK(st.st_mode), "%s", err.msg);
+    tsr_out_abort(&o);
+    REQUIRE(symlink("no/such/folder/x", fresh_path("far")) == 0);
+    CHECK(tsr_out_open(&o, path, &err) == TSR_E_IO);
+    CHECK_MSG(strstr(err.msg, "no/such/folder/x"), "%s", err.msg);
+    tsr_out_abort(&o);
 }
 
 static void out__a_name_of_255_bytes__is_possible(void)
@@ -380,6 +436,8 @@ int main(void)
     RUN(out__aborted__leaves_everything_as_it_was);
     RUN(out__impossible_targets__are_refused);
     RUN(out__a_symbolic_link__stays_and_its_target_is_replaced);
+    RUN(out__killed_before_the_commit__leaves_nothing);
+    RUN(out__a_dangling_link__stays_and_its_target_is_made);
     RUN(out__a_name_of_255_bytes__is_possible);
     RUN(out__failing_writes_and_allocations__leave_no_trace);
     RUN(out__a_full_disk__is_an_error_and_keeps_the_old_file);

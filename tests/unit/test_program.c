@@ -423,7 +423,7 @@ static size_t value_bytes(const tsr_program *p, tsr_val v)
 /* Memory: the weight, and above it either what loading needs or what running needs. */
 static void check_big_plan(const toy_source *s, const tsr_program *p, tsr_val x, tsr_val y)
 {
-    size_t staging = p->plan.items[p->plan.staging_item].bytes;
+    size_t staging = p->plan.items[p->plan.staging_item].bytes + p->plan.staging_bytes;
     size_t run =
         value_bytes(p, x) + value_bytes(p, y) + p->plan.items[p->plan.actions[0].work].bytes;
 

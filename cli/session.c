@@ -73,12 +73,14 @@ tsr_status tsr_cli_open_context(tsr_cli *c)
     tsr_status st;
 
     if (strcmp(backend, "cuda-sim") == 0)
-        TSR_FAIL(&c->err, TSR_E_DEVICE,
-                 "the simulated CUDA device (cuda-sim) is not in this build");
-    if (strcmp(backend, "cpu") == 0)
+        desc.backend = TSR_BACKEND_CUDA_SIM;
+    else if (strcmp(backend, "cpu") == 0)
         desc.backend = TSR_BACKEND_CPU;
     else if (strcmp(backend, "auto") != 0)
         desc.backend = TSR_BACKEND_CUDA;
+    if (strncmp(backend, "cuda:", 5) == 0)
+        desc.device =
+            (int32_t)strtol(backend + 5, NULL, 10); /* the options' check has bounded it */
     st = tsr_context_make(&c->ctx, &desc, why, sizeof why);
     return st == TSR_OK ? st : tsr_err_set(&c->err, st, "%s", why);
 }
@@ -241,6 +243,7 @@ tsr_status tsr_cli_run_desc(tsr_cli *c, tsr_run_desc *desc)
         .target_width = o->target_size[0],
         .target_height = o->target_size[1],
         .budget_bytes = o->budget,
+        .host_budget_bytes = o->host_budget,
         .offload = (tsr_offload)o->offload,
         .tile_rows = tile_rows(o),
         .spill_dir = o->spill_dir,

@@ -38,6 +38,10 @@ elseif(TESSERA_SIM)
   target_link_libraries(tessera_cuda_sim PRIVATE cuda_sim)
   target_link_options(tessera_cuda_sim PRIVATE -Wl,-z,defs)
   set_target_properties(tessera_cuda_sim PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  add_custom_command(TARGET tessera_cuda_sim POST_BUILD # beside the tests, as beside gen
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/tests/cuda
+    COMMAND ${CMAKE_COMMAND} -E create_symlink ../../libtessera_cuda_sim.so
+            ${CMAKE_BINARY_DIR}/tests/cuda/libtessera_cuda_sim.so)
 
   if(TESSERA_TESTS)
     # Kernel checks and golden tests a second time, on the simulated device (tests/cuda_sim/wrap_*.c).
@@ -46,7 +50,6 @@ elseif(TESSERA_SIM)
       set_target_properties(${stem}_cuda PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/cuda)
       target_include_directories(${stem}_cuda SYSTEM PRIVATE ${CUDA_INCLUDE})
       target_link_libraries(${stem}_cuda PRIVATE test_support ${CMAKE_DL_LIBS})
-      target_link_options(${stem}_cuda PRIVATE -Wl,--wrap=tsr_cpu_backend)
       add_dependencies(${stem}_cuda tessera_cuda_sim)
       add_test(NAME cuda/${stem}_cuda COMMAND ${stem}_cuda)
     endfunction()
@@ -55,13 +58,23 @@ elseif(TESSERA_SIM)
     foreach(source ${check_sources})
       get_filename_component(stem ${source} NAME_WE)
       tessera_sim_test(kernels ${stem} tests/cuda_sim/wrap_check.c)
+      target_link_options(${stem}_cuda PRIVATE -Wl,--wrap=tsr_cpu_backend)
     endforeach()
 
     foreach(test model/golden_unet model/golden_vae model/golden_text unit/test_program memory/budget_streaming)
       get_filename_component(stem ${test} NAME)
       get_filename_component(kind ${test} DIRECTORY)
       tessera_sim_test(${kind} ${stem} tests/cuda_sim/wrap_net.c)
-      target_link_options(${stem}_cuda PRIVATE -Wl,--wrap=tsr_arena_make -Wl,--wrap=tsr_arena_free)
+      target_link_options(${stem}_cuda PRIVATE
+        -Wl,--wrap=tsr_cpu_backend -Wl,--wrap=tsr_arena_make -Wl,--wrap=tsr_arena_free)
+    endforeach()
+
+    # Whole runs: what asks for no backend gets cuda-sim.
+    foreach(test model/golden_e2e fault/fail_overflow)
+      get_filename_component(stem ${test} NAME)
+      get_filename_component(kind ${test} DIRECTORY)
+      tessera_sim_test(${kind} ${stem} tests/cuda_sim/wrap_run.c)
+      target_link_options(${stem}_cuda PRIVATE -Wl,--wrap=tsr_context_make)
     endforeach()
 
     add_executable(test_sim tests/cuda_sim/test_sim.c)

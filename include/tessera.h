@@ -34,8 +34,9 @@
  * Errors: functions return a tsr_status; results are untouched on failure. tsr_context_error
  * gives the sentence. The library never prints, exits or aborts.
  *
- * Budget: `budget_bytes` bounds the peak resident set of the process as the kernel counts it
- * (VmHWM): code, tables, heap and the arena that the network runs in. */
+ * Budget: `budget_bytes` bounds the memory that the network runs in. On a CPU: the peak resident
+ * set of the process as the kernel counts it (VmHWM): code, tables, heap and the arena. On a
+ * device: everything that the process holds there, context and libraries included. */
 #ifndef TESSERA_H
 #define TESSERA_H
 
@@ -79,7 +80,8 @@ typedef struct tsr_context tsr_context;
 typedef enum tsr_backend_kind {
     TSR_BACKEND_AUTO,
     TSR_BACKEND_CPU,
-    TSR_BACKEND_CUDA
+    TSR_BACKEND_CUDA,    /* an NVIDIA device, through the plug-in libtessera_cuda.so */
+    TSR_BACKEND_CUDA_SIM /* the same code on a simulated device: tests of builds that have it */
 } tsr_backend_kind;
 
 typedef enum tsr_cpu_tier {
@@ -91,7 +93,8 @@ typedef enum tsr_cpu_tier {
 } tsr_cpu_tier;
 
 typedef struct tsr_context_desc {
-    tsr_backend_kind backend; /* AUTO */
+    tsr_backend_kind backend; /* AUTO: CUDA where a device can be used, else CPU */
+    int32_t device;           /* number of the CUDA device */
     tsr_cpu_tier cpu_tier;    /* AUTO; a tier that the machine lacks is TSR_E_DEVICE */
     int32_t n_threads;        /* 0: as many as there are CPUs for this process; at most 256 */
     tsr_log_fn log;           /* NULL: messages are dropped */
@@ -230,12 +233,15 @@ typedef struct tsr_run_desc {
     int32_t latents_shape[4];
     const uint8_t *image; /* ENCODE: [height,width,3]; not copied, it outlives tsr_run_next */
     /* where */
-    /* 0: what is free, less a margin. That is asked again before each phase: where others have taken
-     * memory since, the rest of the run is planned again (the same picture), and if nothing fits any
-     * more, that is TSR_E_BUDGET, and tsr_run_latents has what is finished. A given budget stays. */
+    /* 0: what is free, less a margin. That is asked again before each phase: where others have
+     * taken memory since, the rest of the run is planned again (the same picture), and if nothing
+     * fits any more, that is TSR_E_BUDGET, and tsr_run_latents has what is finished. A given budget
+     * stays. */
     size_t budget_bytes;
-    /* Who says what there is where budget_bytes is 0 (the whole process's share, as budget_bytes is);
-     * NULL: the system and its control group do */
+    size_t host_budget_bytes; /* on a device: bounds what the run takes of the host's memory, pinned
+                                 memory included; 0: not bounded */
+    /* Who says what there is where budget_bytes is 0 (the whole process's share, as budget_bytes
+     * is); NULL: the system and its control group do */
     size_t (*default_budget)(void *user);
     void *default_budget_user;
     tsr_offload offload; /* AUTO */

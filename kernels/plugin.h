@@ -37,6 +37,12 @@ typedef struct tsr_plugin {
 const tsr_plugin *tsr_plugin_get(void);
 typedef const tsr_plugin *(*tsr_plugin_get_fn)(void);
 
+/* Opens the shared object; *plugin lives until tsr_plugin_close. TSR_E_DEVICE says why CUDA is not
+ * used. */
+tsr_status tsr_plugin_open(const char *name, void **handle, const tsr_plugin **plugin,
+                           tsr_err *err);
+void tsr_plugin_close(void *handle); /* accepts NULL */
+
 /* What both sides must agree on. */
 uint64_t tsr_plugin_abi(void);
 

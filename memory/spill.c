@@ -133,7 +133,7 @@ tsr_status tsr_spill_open(tsr_spill *s, const char *dir, size_t bytes, const tsr
     return st == TSR_OK ? st : open_in(s, "/var/tmp", bytes, log, err);
 }
 
-void tsr_spill_close(tsr_spill *s)
+void tsr_spill_close(tsr_spill *s) /* its memory is the device's who gave it */
 {
     tsr_file_close(&s->file);
 }

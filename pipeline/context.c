@@ -27,14 +27,8 @@ const char *tsr_status_name(tsr_status s)
     return (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown";
 }
 
-static tsr_status context_fill(tsr_context *ctx, const tsr_context_desc *d, tsr_err *err)
+static tsr_status use_cpu(tsr_context *ctx, tsr_cpu_tier tier, tsr_err *err)
 {
-    tsr_cpu_tier tier = d->cpu_tier;
-    int32_t n = d->n_threads;
-
-    if (d->backend == TSR_BACKEND_CUDA)
-        TSR_FAIL(err, TSR_E_DEVICE,
-                 "the CUDA backend is not in this build; use --backend cpu or leave it out");
     if (tier == TSR_TIER_AUTO)
         tier = tsr_cpu_best_tier();
     ctx->backend = tsr_cpu_backend(tier);
@@ -43,10 +37,61 @@ static tsr_status context_fill(tsr_context *ctx, const tsr_context_desc *d, tsr_
                  "the CPU tier %s is not available: this machine or this build lacks it; the best "
                  "here is %s",
                  tsr_cpu_tier_name(tier), tsr_cpu_tier_name(tsr_cpu_best_tier()));
+    return TSR_OK;
+}
+
+static void *zeroed(size_t bytes)
+{
+    return tsr_calloc(1, bytes);
+}
+
+static tsr_status use_device(tsr_context *ctx, const tsr_context_desc *d, tsr_err *err)
+{
+    static const tsr_plugin_host host = {zeroed, tsr_free};
+    const char *name =
+        d->backend == TSR_BACKEND_CUDA_SIM ? "libtessera_cuda_sim.so" : "libtessera_cuda.so";
+    tsr_backend *b = NULL;
+
+    TSR_TRY(tsr_plugin_open(name, &ctx->plugin_handle, &ctx->plugin, err));
+    TSR_TRY(ctx->plugin->open(&host, d->device, &b, err));
+    ctx->backend = b;
+    return TSR_OK;
+}
+
+/* A device that cannot be used is told; the CPU is used then. */
+static tsr_status use_best(tsr_context *ctx, const tsr_context_desc *d, tsr_err *err)
+{
+    tsr_err why = {0};
+
+    if (d->cpu_tier == TSR_TIER_AUTO && use_device(ctx, d, &why) == TSR_OK)
+        return TSR_OK;
+    if (why.msg[0])
+        TSR_DETAIL(&ctx->log, "%s", why.msg);
+    tsr_plugin_close(ctx->plugin_handle); /* its libraries would count against the budget */
+    ctx->plugin_handle = NULL;
+    return use_cpu(ctx, d->cpu_tier, err);
+}
+
+static tsr_status context_fill(tsr_context *ctx, const tsr_context_desc *d, tsr_err *err)
+{
+    int32_t n = d->n_threads;
+
     if (n < 0 || n > MAX_THREADS)
         TSR_FAIL(err, TSR_E_USAGE, "%d threads: use 1 to %d, or 0 for one a CPU", n, MAX_THREADS);
     if (n == 0)
         n = tsr_min_i32(tsr_cpu_count(), MAX_THREADS);
+    switch (d->backend) {
+    case TSR_BACKEND_AUTO:
+        TSR_TRY(use_best(ctx, d, err));
+        break;
+    case TSR_BACKEND_CPU:
+        TSR_TRY(use_cpu(ctx, d->cpu_tier, err));
+        break;
+    case TSR_BACKEND_CUDA:
+    case TSR_BACKEND_CUDA_SIM:
+        TSR_TRY(use_device(ctx, d, err));
+        break;
+    }
     return tsr_pool_make(&ctx->pool, n, err);
 }
 
@@ -81,6 +126,9 @@ void tsr_context_free(tsr_context *ctx)
     if (!ctx)
         return;
     tsr_pool_free(ctx->pool);
+    if (ctx->backend && ctx->backend->device)
+        ctx->plugin->close((tsr_backend *)(uintptr_t)ctx->backend);
+    tsr_plugin_close(ctx->plugin_handle);
     tsr_free(ctx);
 }
 

@@ -33,7 +33,7 @@
 enum { MAX_TRIES = 8 };
 
 /* The I/O thread is one more. */
-static size_t base_bytes(const tsr_run *r)
+size_t tsr_run_host_base(const tsr_run *r)
 {
     size_t threads = (size_t)tsr_pool_threads(r->ctx->pool) + 1;
     size_t known = BASE_BYTES + tsr_alloc_live() + threads * THREAD_BYTES;
@@ -46,9 +46,27 @@ static size_t base_bytes(const tsr_run *r)
     return tsr_align_up(tsr_max_size(known, now), ROUND_BYTES);
 }
 
+/* What the budget bounds beside the networks: the process, or, on a device, the context there. */
+static size_t base_bytes(const tsr_run *r)
+{
+    const tsr_device *d = tsr_run_device(r);
+
+    return d ? d->context_bytes : tsr_run_host_base(r);
+}
+
+static size_t state_bytes(const tsr_run *r)
+{
+    return tsr_run_device(r) ? 0 : r->state.bytes;
+}
+
+static size_t net_bytes(const tsr_run *r, size_t bytes)
+{
+    return tsr_run_device(r) ? tsr_device_bytes(bytes) : bytes;
+}
+
 /* Copies of the picture that a PNG encoder makes: filtered rows (two), raw rows, and the file at
  * its largest. */
-static size_t image_bytes(const tsr_settings *s)
+size_t tsr_run_image_bytes(const tsr_settings *s)
 {
     size_t raw = 3 * (size_t)s->width * (size_t)s->height;
 
@@ -57,13 +75,20 @@ static size_t image_bytes(const tsr_settings *s)
     return 4 * raw + 8 * (size_t)s->height + ((size_t)1 << 20);
 }
 
-static void fill_phase(tsr_phase_info *p, const tsr_net *net, size_t base, size_t state)
+/* On a device the picture's copies are the host's. */
+static size_t image_bytes(const tsr_run *r)
+{
+    return tsr_run_device(r) ? 0 : tsr_run_image_bytes(&r->set);
+}
+
+static void fill_phase(const tsr_run *r, tsr_phase_info *p, const tsr_net *net)
 {
     const tsr_program *program = &net->program;
+    size_t bytes = r->base_bytes + state_bytes(r) + net_bytes(r, tsr_program_bytes(program));
 
-    p->state_bytes = state;
-    if (!net->over && base + state + tsr_program_bytes(program) > p->predicted_bytes) {
-        p->predicted_bytes = base + state + tsr_program_bytes(program);
+    p->state_bytes = state_bytes(r);
+    if (!net->over && bytes > p->predicted_bytes) {
+        p->predicted_bytes = bytes;
         p->weight_bytes = program->layout.class_bytes[TSR_ITEM_WEIGHT];
         p->activation_bytes = program->layout.class_bytes[TSR_ITEM_ACTIVATION];
         p->work_bytes = program->layout.class_bytes[TSR_ITEM_WORK];
@@ -82,8 +107,7 @@ static void add_work(tsr_phase_info *p, const tsr_program *program, int32_t n_ca
 
     p->n_calls += n_calls;
     p->flops += net_flops(program, n_calls);
-    p->predicted_seconds +=
-        program->plan.load_seconds + once->seconds + n_calls * call->seconds;
+    p->predicted_seconds += program->plan.load_seconds + once->seconds + n_calls * call->seconds;
     p->streamed_bytes += (uint64_t)(once->bytes_streamed + n_calls * call->bytes_streamed);
     p->spilled_bytes += (uint64_t)(once->bytes_spilled + n_calls * call->bytes_spilled);
 }
@@ -94,29 +118,29 @@ static size_t fill_phases(tsr_run *r)
 {
     static const char *const names[TSR_MAX_PHASES] = {"text", "denoise", "decode", "image"};
     const tsr_nets *n = &r->nets;
-    size_t base = r->base_bytes = base_bytes(r), state = r->state.bytes, peak = 0;
+    size_t base = r->base_bytes = base_bytes(r), state = state_bytes(r), peak = 0;
     tsr_phase_info *p = r->phases;
     bool encode = r->set.task == TSR_TASK_ENCODE;
 
     for (int32_t i = 0; i < TSR_MAX_PHASES; i++)
         p[i] = (tsr_phase_info){.name = names[i]};
     for (int32_t i = 0; i < n->n_text; i++) {
-        fill_phase(&p[TSR_RUN_TEXT], &n->text[i].net, base, state);
+        fill_phase(r, &p[TSR_RUN_TEXT], &n->text[i].net);
         add_work(&p[TSR_RUN_TEXT], &n->text[i].net.program, 1);
     }
     if (n->has_unet) {
-        fill_phase(&p[TSR_RUN_DENOISE], &n->unet, base, state);
+        fill_phase(r, &p[TSR_RUN_DENOISE], &n->unet);
         add_work(&p[TSR_RUN_DENOISE], &n->unet.program, n->n_calls);
     }
     p[TSR_RUN_DECODE].name = encode ? "encode" : "decode";
     for (int32_t i = 0; i < n->n_vae; i++)
-        fill_phase(&p[TSR_RUN_DECODE], &n->vae[i], base, state);
+        fill_phase(r, &p[TSR_RUN_DECODE], &n->vae[i]);
     add_work(&p[TSR_RUN_DECODE], &n->vae[0].program, 1);
     p[TSR_RUN_IMAGE].state_bytes = state;
-    p[TSR_RUN_IMAGE].work_bytes = image_bytes(&r->set);
-    p[TSR_RUN_IMAGE].predicted_bytes = base + state + image_bytes(&r->set);
+    p[TSR_RUN_IMAGE].work_bytes = image_bytes(r);
+    p[TSR_RUN_IMAGE].predicted_bytes = base + state + image_bytes(r);
     /* What the caller needed to read the picture is over, and still counts as the peak. */
-    if (encode)
+    if (encode && !tsr_run_device(r))
         p[TSR_RUN_IMAGE].predicted_bytes = tsr_max_size(base, r->peak_before);
     for (int32_t i = 0; i < TSR_MAX_PHASES; i++)
         peak = tsr_max_size(peak, p[i].predicted_bytes);
@@ -128,8 +152,10 @@ static size_t kept_peak(const tsr_run *r)
 {
     bool is_there = r->arena.base && !r->plan_is_due;
     size_t arena = is_there ? r->arena.bytes : r->state.bytes + tsr_nets_bytes(&r->nets);
-    size_t peak = r->base_bytes + arena + image_bytes(&r->set);
+    size_t peak = r->base_bytes + arena + image_bytes(r);
 
+    if (tsr_run_device(r))
+        return r->base_bytes + tsr_device_bytes(tsr_nets_bytes(&r->nets));
     return r->set.task == TSR_TASK_ENCODE ? tsr_max_size(peak, r->peak_before) : peak;
 }
 
@@ -138,7 +164,7 @@ static size_t kept_peak(const tsr_run *r)
  * what the phases before have taken when the rest is planned again. */
 static size_t peak_so_far(const tsr_run *r)
 {
-    size_t peak = r->arena.base ? 0 : tsr_mem_peak();
+    size_t peak = r->arena.base || tsr_run_device(r) ? 0 : tsr_mem_peak();
 
     return peak > r->peak_at_start ? tsr_align_up(peak, ROUND_BYTES) : 0;
 }
@@ -165,7 +191,7 @@ tsr_status tsr_run_plan_least(tsr_run *r)
 /* Plans for what the budget leaves; what was planned least is known to fit. */
 static tsr_status plan_within(tsr_run *r)
 {
-    size_t budget = r->set.budget_bytes, limit = budget - r->base_bytes - r->state.bytes;
+    size_t budget = r->set.budget_bytes, limit = budget - r->base_bytes - state_bytes(r);
 
     for (int32_t i = 0; i < MAX_TRIES && limit >= tsr_nets_minimum(&r->nets); i++) {
         size_t peak, over;
@@ -177,7 +203,7 @@ static tsr_status plan_within(tsr_run *r)
             return TSR_OK;
         }
         /* From what was taken, not from what was allowed: a plan seldom fills its limit. */
-        over = tsr_max_size(peak - budget, ROUND_BYTES);
+        over = net_bytes(r, tsr_max_size(peak - budget, ROUND_BYTES));
         if (over >= tsr_nets_bytes(&r->nets))
             break;
         limit = tsr_nets_bytes(&r->nets) - over;
@@ -212,12 +238,12 @@ tsr_status tsr_run_plan_memory(tsr_run *r)
         r->predicted_peak = kept_peak(r);
         r->phases[TSR_RUN_IMAGE].predicted_bytes = r->predicted_peak;
     }
-    return TSR_OK;
+    return tsr_run_device(r) ? tsr_run_plan_host(r) : TSR_OK;
 }
 
 size_t tsr_run_footprint(const tsr_run *r)
 {
-    size_t image = r->base_bytes + r->state.bytes + image_bytes(&r->set);
+    size_t image = r->base_bytes + r->state.bytes + image_bytes(r);
 
     return r->keep_network ? kept_peak(r) : tsr_max_size(r->base_bytes + r->arena.bytes, image);
 }
@@ -228,7 +254,7 @@ void tsr_run_release_network(tsr_run *r)
 {
     bool room = r->set.budget_given || tsr_run_ask_budget(r) >= kept_peak(r);
 
-    if (r->keep_network && room)
+    if (tsr_run_device(r) || (r->keep_network && room))
         return;
     tsr_nets_unload(&r->nets);
     tsr_arena_release(&r->arena, r->state.bytes);
@@ -241,6 +267,10 @@ void tsr_run_measure(tsr_run *r, int32_t phase)
     size_t now = tsr_mem_resident(), outside = now > r->arena.bytes ? now - r->arena.bytes : 0;
     size_t used = outside + tsr_max_size(r->arena.high_water, r->state.bytes);
 
+    if (tsr_run_device(r)) {
+        tsr_run_measure_device(r, phase);
+        return;
+    }
     r->phases[phase].measured_bytes = tsr_max_size(r->phases[phase].measured_bytes, used);
     r->measured_peak = tsr_max_size(r->measured_peak, tsr_mem_peak());
     r->arena_high_water = tsr_max_size(r->arena_high_water, r->arena.high_water);
@@ -252,7 +282,7 @@ tsr_status tsr_run_check_budget(tsr_run *r)
     char peak[32], budget[32];
 
     if (!r->set.budget_given || r->measured_peak <= r->set.budget_bytes ||
-        r->measured_peak <= r->peak_at_start || TSR_SANITIZED)
+        (!tsr_run_device(r) && (r->measured_peak <= r->peak_at_start || TSR_SANITIZED)))
         return TSR_OK;
     TSR_FAIL(&r->ctx->err, TSR_E_INTERNAL,
              "measured %s of memory, above the budget of %s: a bug, please report it",

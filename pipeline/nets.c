@@ -252,7 +252,10 @@ tsr_status tsr_net_load(tsr_run *r, tsr_net *net, int32_t phase)
     if (net->loaded)
         return TSR_OK;
     tsr_nets_unload(&r->nets);
-    tsr_program_bind(&net->program, &r->arena, r->state.bytes);
+    if (tsr_run_device(r))
+        tsr_program_bind(&net->program, &r->device_arena, 0);
+    else
+        tsr_program_bind(&net->program, &r->arena, r->state.bytes);
     tsr_program_set_io(&net->program, r->io, tsr_nets_spill(&r->nets) ? &r->spill : NULL);
     net->program.between = tsr_run_beat;
     net->program.between_user = r;

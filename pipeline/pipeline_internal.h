@@ -5,6 +5,8 @@
  * the first step; all live in one arena, one after the other, behind the state that outlives them:
  *
  *     arena:  | state: context, latents, noise, sampler history, picture | the running net |
+ *
+ * On a device the running net has an arena there, and the state stays on the host.
  */
 #ifndef TSR_PIPELINE_PIPELINE_INTERNAL_H
 #define TSR_PIPELINE_PIPELINE_INTERNAL_H
@@ -14,6 +16,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/text_util.h"
+#include "kernels/plugin.h"
 #include "kernels/program.h"
 #include "model/component.h"
 #include "model/config.h"
@@ -37,6 +40,8 @@ struct tsr_context {
     tsr_log log;
     tsr_pool *pool;
     const tsr_backend *backend;
+    const tsr_plugin *plugin; /* that the backend is from; NULL on a CPU */
+    void *plugin_handle;
 };
 
 struct tsr_model {
@@ -76,6 +81,7 @@ typedef struct tsr_settings {
     int32_t original[2], crop[2], target[2]; /* h, w as the network takes them */
     tsr_sched_config *sched_cfg;
     size_t budget_bytes;
+    size_t host_budget_bytes; /* of a run on a device; 0: what is free */
     bool budget_given, strict;
     tsr_offload offload;
     int32_t tile_rows;                 /* of the decoder; 0: the planner's choice */
@@ -88,7 +94,7 @@ typedef struct tsr_net {
     tsr_tape tape;
     tsr_program program;
     bool made, loaded;
-    bool over; /* it will not run again: its need does not count any more */
+    bool over;               /* it will not run again: its need does not count any more */
     tsr_plan_survey *survey; /* what planning has learned of the tape */
 } tsr_net;
 
@@ -130,7 +136,8 @@ struct tsr_run {
     tsr_settings set;
     tsr_nets nets;
     tsr_state state;
-    tsr_arena arena;
+    tsr_arena arena;        /* the host's: the state, and the networks where there is no device */
+    tsr_arena device_arena; /* of the networks */
     tsr_io *io;
     tsr_spill spill;
     tsr_sched *sched;
@@ -155,6 +162,7 @@ struct tsr_run {
     size_t peak_before;   /* of the process, when the run was made */
     size_t peak_at_start; /* of the process, before this run */
     size_t arena_high_water;
+    size_t host_peak;      /* predicted, of a run on a device */
     size_t kept_by_budget; /* what the asked size would have needed; 0: nothing was given up */
     bool keep_network;     /* the arena stays resident while the picture is encoded */
     tsr_phase_info phases[TSR_MAX_PHASES];
@@ -214,7 +222,8 @@ tsr_status tsr_vae_run(tsr_run *r, void (*fill)(const tsr_run *r, float *dst), c
 void *tsr_run_state(const tsr_run *r, size_t offset);
 tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n_steps,
                             double seconds);
-/* Between two actions of a network: says the last progress again, at times. `run` is the tsr_run. */
+/* Between two actions of a network: says the last progress again, at times. `run` is the tsr_run.
+ */
 tsr_status tsr_run_beat(void *run);
 double tsr_now(void); /* seconds, monotonic */
 
@@ -224,8 +233,24 @@ double tsr_now(void); /* seconds, monotonic */
 void tsr_guidance(float *out, const float *uncond, const float *cond, size_t n, float scale,
                   float rescale);
 
+/* memory_device.c: what changes where the networks run on a device. */
+/* The device of the run; NULL: the networks run in the host's memory. */
+const tsr_device *tsr_run_device(const tsr_run *r);
+/* Bytes that a reservation on the device takes. */
+size_t tsr_device_bytes(size_t bytes);
+/* The device's free memory with what this process holds there, less a margin. */
+size_t tsr_run_device_budget(const tsr_run *r);
+/* Host memory at the peak; TSR_E_BUDGET when the host's budget is smaller. */
+tsr_status tsr_run_plan_host(tsr_run *r);
+tsr_status tsr_run_reserve_device(tsr_run *r);
+void tsr_run_free_device(tsr_run *r);
+void tsr_run_measure_device(tsr_run *r, int32_t phase);
+
 /* memory_plan.c */
-tsr_status tsr_run_plan_least(tsr_run *r);  /* the smallest plans, and the minimum budget */
+/* Code, heap and stacks of this process. */
+size_t tsr_run_host_base(const tsr_run *r);
+size_t tsr_run_image_bytes(const tsr_settings *s); /* of encoding the picture */
+tsr_status tsr_run_plan_least(tsr_run *r);         /* the smallest plans, and the minimum budget */
 tsr_status tsr_run_plan_memory(tsr_run *r); /* the fastest plans that fit; refuses what does not */
 /* What the process takes at most from here on, with the arena as it is. */
 size_t tsr_run_footprint(const tsr_run *r);

@@ -23,6 +23,8 @@
 
 size_t tsr_run_ask_budget(const tsr_run *r)
 {
+    if (tsr_run_device(r))
+        return tsr_run_device_budget(r);
     return r->default_budget ? r->default_budget(r->default_budget_user) : tsr_budget_default();
 }
 
@@ -102,6 +104,8 @@ tsr_status tsr_run_replan(tsr_run *r, int32_t phase)
     char from[32], to[32];
     size_t planned = tsr_run_footprint(r);
 
+    if (tsr_run_device(r)) /* what is reserved there nobody takes */
+        return TSR_OK;
     if (r->set.budget_given || (!r->plan_is_due && tsr_run_ask_budget(r) >= planned))
         return TSR_OK;
     r->plan_is_due = true;

@@ -104,6 +104,11 @@ static void write_head(tsr_buf *b, const tsr_run *r, const tsr_run_info *i)
         i->budget_bytes, i->predicted_peak_bytes, i->arena_bytes);
     tsr_buf_printf(b, "  \"minimum_budget_bytes\": %zu,\n  \"fastest_budget_bytes\": %zu,\n",
                    i->minimum_budget_bytes, i->fastest_budget_bytes);
+    if (tsr_run_device(r))
+        tsr_buf_printf(b,
+                       "  \"device\": \"%s\",\n  \"context_bytes\": %zu,\n  "
+                       "\"predicted_host_peak_bytes\": %zu,\n",
+                       tsr_run_device(r)->name, r->base_bytes, r->host_peak);
     tsr_buf_puts(b, "  \"degradations\": ");
     tsr_record_degradations(b, r);
     tsr_buf_puts(b, ",\n");
@@ -122,14 +127,17 @@ tsr_status tsr_run_report(const tsr_run *run, bool measured, char **json)
         tsr_buf_printf(&b,
                        "  \"measured_peak_bytes\": %zu,\n  \"arena_high_water_bytes\": %zu,\n"
                        "  \"allocations_while_running\": %llu,\n  \"times_replanned\": %d,\n",
-                       tsr_mem_peak(), i.arena_high_water_bytes,
-                       (unsigned long long)i.allocations_while_running, i.times_replanned);
+                       tsr_run_device(r) ? r->measured_peak : tsr_mem_peak(),
+                       i.arena_high_water_bytes, (unsigned long long)i.allocations_while_running,
+                       i.times_replanned);
         tsr_buf_printf(&b,
                        "  \"seconds_total\": %.6f,\n  \"steps_per_second\": %.6f,\n  "
                        "\"bytes_streamed\": %llu,\n  \"bytes_spilled\": %llu,\n  "
                        "\"io_core_seconds\": %.6f,\n",
                        i.seconds_total, i.steps_per_second, (unsigned long long)i.bytes_streamed,
                        (unsigned long long)i.bytes_spilled, i.io_core_seconds);
+        if (tsr_run_device(r))
+            tsr_buf_printf(&b, "  \"measured_host_peak_bytes\": %zu,\n", tsr_mem_peak());
     } else {
         TSR_TRY(tsr_run_largest(r, &width, &height));
         tsr_buf_printf(

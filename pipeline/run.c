@@ -136,6 +136,10 @@ static tsr_status reserve(tsr_run *r)
     size_t bytes = r->state.bytes + tsr_nets_bytes(&r->nets), free_bytes = tsr_mem_available();
     char need[32], have[32];
 
+    if (tsr_run_device(r)) {
+        TSR_TRY(tsr_run_reserve_device(r));
+        return tsr_arena_make(&r->arena, r->state.bytes, &r->ctx->err);
+    }
     if (free_bytes > 0 && bytes > free_bytes)
         TSR_FAIL(&r->ctx->err, TSR_E_OOM,
                  "the run needs %s of memory and only %s are free; close something, or give a "
@@ -232,6 +236,7 @@ void tsr_run_free(tsr_run *r)
     if (!r)
         return;
     tsr_io_free(r->io); /* before what it reads into */
+    tsr_run_free_device(r);
     tsr_spill_close(&r->spill);
     tsr_nets_free(&r->nets);
     tsr_sched_free(r->sched);

@@ -289,6 +289,7 @@ tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_mod
     s->rng = d->rng;
     TSR_TRY(resolve_precision(s, ctx, m, d));
     s->budget_bytes = d->budget_bytes;
+    s->host_budget_bytes = d->host_budget_bytes;
     s->budget_given = d->budget_bytes > 0;
     s->strict = d->strict;
     s->offload = d->offload;

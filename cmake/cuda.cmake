@@ -77,6 +77,13 @@ elseif(TESSERA_SIM)
       target_link_options(${stem}_cuda PRIVATE -Wl,--wrap=tsr_context_make)
     endforeach()
 
+    add_executable(test_device tests/cuda_sim/test_device.c tests/cuda_sim/open_sim.c)
+    set_target_properties(test_device PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/cuda)
+    target_include_directories(test_device SYSTEM PRIVATE ${CUDA_INCLUDE})
+    target_link_libraries(test_device PRIVATE test_support ${CMAKE_DL_LIBS})
+    add_dependencies(test_device tessera_cuda_sim)
+    add_test(NAME cuda/test_device COMMAND test_device)
+
     add_executable(test_sim tests/cuda_sim/test_sim.c)
     tessera_host_cu(test_sim ${CMAKE_SOURCE_DIR}/tests/cuda_sim/test_kernels.cu)
     set_target_properties(test_sim PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/cuda)

@@ -1,13 +1,55 @@
 # The CUDA backend: a plug-in that gen opens when it is asked for. gen itself links nothing of CUDA.
 #
-#   TESSERA_SIM    libtessera_cuda_sim.so: the plug-in's sources over the simulation in tests/cuda_sim, and its tests.
+#   TESSERA_CUDA   libtessera_cuda.so, for the devices in TESSERA_CUDA_ARCHS. AUTO: where nvcc and the headers of cuDNN
+#                  and cuBLASLt are found.
+#   TESSERA_SIM    libtessera_cuda_sim.so: the same sources over the simulation in tests/cuda_sim, and its tests.
 #                  Needs the headers of CUDA and cuDNN, no library of either.
 #
 # Neither is built where something is missing; tools/check.sh says so by name.
+set(TESSERA_CUDA OFF CACHE STRING "the CUDA plug-in: AUTO, ON or OFF")
+set(TESSERA_CUDA_ARCHS "75-real;80-real;86-real;89-real;90-real;100-real;120" CACHE STRING
+  "devices to build for; without -real or -virtual both, as CMAKE_CUDA_ARCHITECTURES")
 option(TESSERA_SIM "the CUDA backend on a simulated device, for tests" OFF)
 
+find_program(NVCC nvcc PATHS /usr/local/cuda/bin)
 find_path(CUDA_INCLUDE cublasLt.h PATHS /usr/local/cuda/include)
 find_path(CUDNN_INCLUDE cudnn_backend.h PATHS /usr/local/cuda/include)
+
+file(GLOB cuda_c CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.c)
+file(GLOB cuda_cu CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+set(plugin_base kernels/plugin_abi.c base/alloc.c base/err.c base/half.c base/text_util.c)
+
+if(NVCC AND CUDA_INCLUDE AND CUDNN_INCLUDE)
+  set(cuda_found ON)
+else()
+  set(cuda_found OFF)
+endif()
+if(TESSERA_CUDA STREQUAL "ON" AND NOT cuda_found)
+  message(FATAL_ERROR "TESSERA_CUDA needs nvcc, cublasLt.h and cudnn_backend.h")
+endif()
+if(cuda_found AND NOT TESSERA_CUDA STREQUAL "OFF")
+  set(CMAKE_CUDA_COMPILER ${NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES ${TESSERA_CUDA_ARCHS})
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  add_library(tessera_cuda_host OBJECT ${cuda_c} ${plugin_base})
+  set_target_properties(tessera_cuda_host PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(tessera_cuda_host SYSTEM PRIVATE ${CUDA_INCLUDE} ${CUDNN_INCLUDE})
+  target_link_libraries(tessera_cuda_host PRIVATE tessera_flags)
+
+  add_library(tessera_cuda MODULE ${cuda_cu} $<TARGET_OBJECTS:tessera_cuda_host>)
+  set_target_properties(tessera_cuda PROPERTIES
+    CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON POSITION_INDEPENDENT_CODE ON
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_include_directories(tessera_cuda PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+  target_compile_definitions(tessera_cuda PRIVATE _GNU_SOURCE)
+  target_compile_options(tessera_cuda PRIVATE -Xcompiler=-Wall,-Wextra,-fvisibility=hidden -Xptxas=-warn-spills
+    $<$<BOOL:${TESSERA_WERROR}>:-Werror=all-warnings>)
+  target_link_libraries(tessera_cuda PRIVATE CUDA::cudart_static)
+  target_link_options(tessera_cuda PRIVATE -Wl,-z,defs)
+  include(GNUInstallDirs)
+  install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera)
+endif()
 
 if(TESSERA_SIM AND NOT (CUDA_INCLUDE AND CUDNN_INCLUDE AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))
   message(WARNING "TESSERA_SIM is left out: it needs cublasLt.h, cudnn_backend.h and an x86-64 machine")
@@ -30,18 +72,15 @@ elseif(TESSERA_SIM)
   target_compile_options(cuda_sim PRIVATE $<$<NOT:$<BOOL:${TESSERA_SANITIZE}>>:-O3>)
   target_link_libraries(cuda_sim PUBLIC tessera_flags Threads::Threads m)
 
-  file(GLOB cuda_c CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.c)
-  file(GLOB cuda_cu CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
-  set(plugin_base kernels/plugin_abi.c base/alloc.c base/err.c base/half.c base/text_util.c)
   add_library(tessera_cuda_sim MODULE ${cuda_c} ${plugin_base})
   tessera_host_cu(tessera_cuda_sim ${cuda_cu})
   target_link_libraries(tessera_cuda_sim PRIVATE cuda_sim)
   target_link_options(tessera_cuda_sim PRIVATE -Wl,-z,defs)
   set_target_properties(tessera_cuda_sim PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-  add_custom_command(TARGET tessera_cuda_sim POST_BUILD # beside the tests, as beside gen
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/tests/cuda
-    COMMAND ${CMAKE_COMMAND} -E create_symlink ../../libtessera_cuda_sim.so
-            ${CMAKE_BINARY_DIR}/tests/cuda/libtessera_cuda_sim.so)
+  add_custom_command(TARGET tessera_cuda_sim POST_BUILD # where tests/cuda/* look for it (kernels/plugin.c)
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/tests/lib/tessera
+    COMMAND ${CMAKE_COMMAND} -E create_symlink ../../../libtessera_cuda_sim.so
+            ${CMAKE_BINARY_DIR}/tests/lib/tessera/libtessera_cuda_sim.so)
 
   if(TESSERA_TESTS)
     # Kernel checks and golden tests a second time, on the simulated device (tests/cuda_sim/wrap_*.c).

@@ -21,7 +21,7 @@ tsr_status tsr_arena_make(tsr_arena *a, size_t bytes, tsr_err *err); /* TSR_E_OO
 /* Makes it larger or smaller; the first `keep` bytes keep their content, but may move. The rest is
  * touched as by tsr_arena_make. TSR_E_OOM: it is as it was. */
 tsr_status tsr_arena_resize(tsr_arena *a, size_t bytes, size_t keep, tsr_err *err);
-void tsr_arena_free(tsr_arena *a);                                   /* accepts a zeroed one */
+void tsr_arena_free(tsr_arena *a); /* accepts a zeroed one */
 /* The address of [offset, offset+bytes); notes the high water. Outside the arena: NULL. */
 void *tsr_arena_use(tsr_arena *a, size_t offset, size_t bytes);
 void tsr_arena_poison(tsr_arena *a, size_t offset, size_t bytes); /* half, float and double NaNs */

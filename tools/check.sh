@@ -62,6 +62,27 @@ run_tests() {
     return $status
 }
 
+# The CUDA backend over the simulated device; CI has the headers and requires it (TSR_REQUIRE_CUDA=1).
+cuda_headers() {
+    for dir in /usr/local/cuda/include /usr/local/include /usr/include; do
+        [ -f $dir/cublasLt.h ] && [ -f $dir/cudnn_backend.h ] && return 0
+    done
+    return 1
+}
+
+# The small models of tests/data are enough here: each thread of each kernel is a fiber.
+cuda_sim() {
+    TSR_REFERENCE_DIR=/nowhere run_tests "$1" cuda
+}
+
+# nvcc takes every kernel without a warning, for one device and as PTX; the plug-in links.
+cuda_compile() {
+    cmake -S "$ROOT" -B "$ROOT/build/cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_TESTS=OFF -DTESSERA_WERROR=ON \
+        -DTESSERA_CUDA=ON -DTESSERA_CUDA_ARCHS=90 || return 1
+    cmake --build "$ROOT/build/cuda" --target tessera_cuda || return 1
+    "$ROOT/tools/check_cuda.sh" "$ROOT/build/cuda/libtessera_cuda.so"
+}
+
 source_check() {
     status=0
     for script in layers symbols style isa header; do
@@ -73,6 +94,11 @@ source_check() {
 test_needs | install_missing
 say "building: gcc, clang, ASAN+UBSAN, TSAN"
 TESSERA_CMAKE_ARGS=-DTESSERA_WERROR=ON
+if cuda_headers; then
+    TESSERA_CMAKE_ARGS="$TESSERA_CMAKE_ARGS -DTESSERA_SIM=ON"
+elif [ -n "${TSR_REQUIRE_CUDA:-}" ]; then
+    die "the headers of CUDA and cuDNN are missing"
+fi
 for preset in release clang asan tsan; do
     build "$preset"
 done
@@ -81,5 +107,16 @@ section "gcc" 6 run_tests release unit kernels memory fault model threads cli fu
 section "clang" 6 run_tests clang unit kernels memory model threads cli fuzz
 section "asan and ubsan" 8 run_tests asan unit kernels memory fault model cli fuzz
 section "tsan" 3 run_tests tsan threads
+if cuda_headers; then
+    section "cuda, simulated" 2 cuda_sim release
+    section "cuda, simulated, asan and ubsan" 3 cuda_sim asan
+else
+    say "skip cuda, simulated: cublasLt.h or cudnn_backend.h is missing"
+fi
+if cuda_headers && { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null; then
+    section "cuda, nvcc" 3 cuda_compile
+else
+    say "skip cuda, nvcc: nvcc or a header is missing"
+fi
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ]

@@ -126,6 +126,7 @@ static __device__ inline void scores_of(const attention_args &g, attention_share
 {
     int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 
+    CU_UNROLL
     for (int j = 0; j < KEYS / 8; j++)
         for (int i = 0; i < 4; i++)
             score[j][i] = 0;
@@ -139,6 +140,7 @@ static __device__ inline void scores_of(const attention_args &g, attention_share
             uint32_t a[4];
             cu_ldmatrix_x4(a,
                            s->q + (16 * warp + lane % 16) * q_pitch(g.dh) + c0 + c + lane / 16 * 8);
+            CU_UNROLL
             for (int j = 0; j < KEYS / 8; j++) {
                 uint32_t b[2];
                 cu_ldmatrix_x2(b, s->k + (8 * j + lane % 8) * (CHUNK + PAD) + c + lane / 8 % 2 * 8);
@@ -154,10 +156,12 @@ static __device__ inline void soften(const attention_args &g, int query, int key
 {
     int lane = static_cast<int>(threadIdx.x) % 32;
 
+    CU_UNROLL
     for (int r = 0; r < 2; r++) {
         float most = m->most[r], sum = 0;
         int last = g.causal ? query + 8 * r : g.keys - 1;
         last = last < g.kv1 - 1 ? last : g.kv1 - 1;
+        CU_UNROLL
         for (int j = 0; j < KEYS / 8; j++)
             for (int i = 0; i < 2; i++) {
                 float *x = &score[j][2 * r + i];
@@ -168,6 +172,7 @@ static __device__ inline void soften(const attention_args &g, int query, int key
         most = fmaxf(most, cu_shfl_xor(most, 1));
         most = fmaxf(most, cu_shfl_xor(most, 2));
         shrink[r] = most == -INFINITY ? 1.0f : expf(m->most[r] - most);
+        CU_UNROLL
         for (int j = 0; j < KEYS / 8; j++)
             for (int i = 0; i < 2; i++) {
                 float *x = &score[j][2 * r + i];
@@ -189,13 +194,16 @@ static __device__ inline void weigh(const T *v, float score[KEYS / 8][4], const 
     int lane = static_cast<int>(threadIdx.x) % 32;
     tsr_dtype type = type_of(T());
 
+    CU_UNROLL
     for (int j = 0; j < SLICE / 8; j++)
         for (int i = 0; i < 4; i++)
             acc[j][i] *= shrink[i / 2];
+    CU_UNROLL
     for (int k = 0; k < KEYS / 16; k++) {
         const float *lo = score[2 * k], *hi = score[2 * k + 1];
         uint32_t a[4] = {cu_pack(lo[0], lo[1], type), cu_pack(lo[2], lo[3], type),
                          cu_pack(hi[0], hi[1], type), cu_pack(hi[2], hi[3], type)};
+        CU_UNROLL
         for (int j = 0; j < SLICE / 8; j++) {
             uint32_t b[2];
             cu_ldmatrix_x2_trans(b, v + (16 * k + lane % 16) * (SLICE + PAD) + 8 * j);
@@ -212,6 +220,7 @@ static __device__ inline void carry_in(const attention_args &g, const float *rec
 
     m->most[r] = record[g.dh];
     m->sum[r] = record[g.dh + 1];
+    CU_UNROLL
     for (int j = 0; j < SLICE / 8; j++)
         for (int i = 0; i < 2; i++) {
             int c = c0 + 8 * j + lane % 4 * 2 + i;
@@ -225,6 +234,7 @@ static __device__ inline void carry_out(const attention_args &g, float *record, 
 {
     int lane = static_cast<int>(threadIdx.x) % 32;
 
+    CU_UNROLL
     for (int j = 0; j < SLICE / 8; j++)
         for (int i = 0; i < 2; i++) {
             int c = c0 + 8 * j + lane % 4 * 2 + i;
@@ -245,6 +255,7 @@ static __device__ inline void write_out(const attention_args &g, int n, int head
         static_cast<unsigned char *>(g.out.data) + static_cast<size_t>(n) * g.out.entry_stride;
     size_t at = token_at(g.out, query) + static_cast<size_t>(head) * static_cast<size_t>(g.dh);
 
+    CU_UNROLL
     for (int j = 0; j < SLICE / 8; j++)
         for (int i = 0; i < 2; i++) {
             int c = c0 + 8 * j + lane % 4 * 2 + i;
@@ -267,6 +278,7 @@ static __device__ inline void attend(const attention_args &g, attention_shared<T
 
     if (g.causal && last < end)
         end = last; /* later keys are seen by no query of the block */
+    CU_UNROLL
     for (int r = 0; r < 2 && g.kv0 > 0; r++)
         if (mine + 8 * r < g.q_n)
             carry_in(g, record_of(g, n, head, mine + 8 * r), slice, r, &m, acc);
@@ -281,6 +293,7 @@ static __device__ inline void attend(const attention_args &g, attention_shared<T
         weigh<T>(s->v, score, shrink, acc);
     }
     __syncwarp(); /* before the last slice of a record replaces what the others began with */
+    CU_UNROLL
     for (int r = 0; r < 2; r++) {
         if (mine + 8 * r >= g.q_n)
             continue;

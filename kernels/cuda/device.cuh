@@ -14,6 +14,7 @@
  *   tiles     cu_mma_f16/_bf16: D[16,8] += A[16,16] B[16,8] of a warp (mma.sync m16n8k16, row.col,
  *             float accumulators); cu_ldmatrix_x4/_x2 and ..._trans; from sm_80 cu_copy_async,
  *             cu_copy_commit, cu_copy_wait<n> (before that a plain copy)
+ *   loops     CU_UNROLL before a loop whose arrays have to be registers
  *   atomics   atomicOr, atomicAdd, atomicMax on 32-bit integers
  *
  * Fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16"), g = lane / 4, t = lane % 4, two halves
@@ -37,6 +38,9 @@
 #include <cuda_runtime_api.h>
 
 #ifdef __CUDACC__
+
+/* Before a loop whose arrays have to be registers. */
+#define CU_UNROLL _Pragma("unroll")
 
 template <class T> static __device__ inline T *cu_shared()
 {

@@ -27,6 +27,8 @@
 
 #include "tests/cuda_sim/sim_fiber.h"
 
+#define CU_UNROLL
+
 #define threadIdx (sim_now->thread)
 #define blockIdx sim_block
 #define blockDim sim_block_dim

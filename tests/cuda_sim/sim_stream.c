@@ -407,13 +407,14 @@ static const char *do_launch(void *arg)
     return sim_fiber_run(&l->k, sim.o.order, why, sizeof why) ? NULL : why;
 }
 
-/* A word that is an address of the host's own memory: the device could not follow it. */
+/* A word that is an address of the host's heap, stack or code: the device could not follow it. They
+ * lie high; two sizes side by side look like a lower address. */
 static bool is_host_address(uint64_t word)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     bool whole;
 
-    if (word < (uint64_t)1 << 40 || word >> 47)
+    if (word < (uint64_t)5 << 44 || word >> 47)
         return false;
     if (sim_place_of((void *)(uintptr_t)word, 1, &whole) != SIM_PAGEABLE)
         return false;

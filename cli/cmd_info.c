@@ -125,26 +125,23 @@ static void cpu_name(char *name, size_t bytes)
     snprintf(name, bytes, "%.*s", end ? (int)(end - line) : (int)strlen(line), line);
 }
 
-/* Asks the library for a tier, or (tier AUTO) a backend; *ctx is NULL when it is not there. */
-static void probe(tsr_backend_kind backend, tsr_cpu_tier tier, int32_t threads, tsr_context **ctx,
-                  char why[512])
+/* NULL when the machine has not got the tier. */
+static tsr_context *probe_tier(tsr_cpu_tier tier)
 {
-    tsr_context_desc desc = {.backend = backend, .cpu_tier = tier, .n_threads = threads};
+    tsr_context_desc desc = {.backend = TSR_BACKEND_CPU, .cpu_tier = tier, .n_threads = 1};
+    tsr_context *ctx = NULL;
+    char why[512];
 
-    *ctx = NULL;
-    if (tsr_context_make(ctx, &desc, why, 512) != TSR_OK)
-        *ctx = NULL;
+    return tsr_context_make(&ctx, &desc, why, sizeof why) == TSR_OK ? ctx : NULL;
 }
 
 /* The tiers that the machine has, as ["portable","avx2"] or as words. */
 static void put_tiers(tsr_buf *out, bool json)
 {
-    char why[512];
     const char *separator = "";
 
     for (int t = TSR_TIER_PORTABLE; t <= TSR_TIER_AVX512FP16; t++) {
-        tsr_context *ctx;
-        probe(TSR_BACKEND_CPU, (tsr_cpu_tier)t, 1, &ctx, why);
+        tsr_context *ctx = probe_tier((tsr_cpu_tier)t);
         if (!ctx)
             continue;
         tsr_buf_puts(out, separator);
@@ -157,14 +154,42 @@ static void put_tiers(tsr_buf *out, bool json)
     }
 }
 
+enum { MOST_DEVICES = 64 };
+
+/* The CUDA devices, as a list of objects or a line each; why there are none. */
+static void put_cuda(tsr_buf *out, bool json)
+{
+    tsr_device_info list[MOST_DEVICES];
+    char why[512] = "", total[24];
+    int32_t n = 0;
+
+    if (tsr_list_devices(list, MOST_DEVICES, &n, why, sizeof why) != TSR_OK && !json)
+        tsr_buf_printf(out, "cuda      %s\n", why);
+    if (json)
+        tsr_buf_puts(out, ",\"cuda\":[");
+    for (int32_t i = 0; i < n && i < MOST_DEVICES; i++) {
+        const tsr_device_info *d = &list[i];
+        if (json) {
+            tsr_buf_printf(out, "%s{\"index\":%d,\"name\":", i ? "," : "", d->index);
+            tsr_buf_json_string(out, d->name);
+            tsr_buf_printf(out, ",\"capability\":%d,\"memory_bytes\":%zu,\"usable\":%s}",
+                           d->capability, d->total_bytes, d->why_not[0] ? "false" : "true");
+        } else {
+            tsr_buf_printf(out, "cuda:%-4d %s, sm_%d, %s%s%s\n", d->index, d->name, d->capability,
+                           tsr_bytes_text(d->total_bytes, total, sizeof total),
+                           d->why_not[0] ? "; not usable: " : "", d->why_not);
+        }
+    }
+    if (json)
+        tsr_buf_puts(out, "]}\n");
+}
+
 static void put_devices(tsr_buf *out, const tsr_context *ctx, bool json)
 {
-    char name[128], why[512] = "", free_text[24];
+    char name[128], free_text[24];
     size_t available = tsr_mem_available();
-    tsr_context *cuda;
 
     cpu_name(name, sizeof name);
-    probe(TSR_BACKEND_CUDA, TSR_TIER_AUTO, 1, &cuda, why);
     if (json) {
         tsr_buf_puts(out, "{\"cpu\":{\"name\":");
         tsr_buf_json_string(out, name);
@@ -172,16 +197,14 @@ static void put_devices(tsr_buf *out, const tsr_context *ctx, bool json)
         put_tiers(out, true);
         tsr_buf_printf(out, "],\"tier\":\"%s\",\"threads\":%d,\"memory_available_bytes\":%zu}",
                        tsr_context_tier(ctx), tsr_context_threads(ctx), available);
-        tsr_buf_printf(out, ",\"cuda\":%s}\n", cuda ? "true" : "false");
     } else {
         tsr_buf_printf(out, "cpu       %s\ntiers     ", name);
         put_tiers(out, false);
         tsr_buf_printf(out, " (in use: %s)\nthreads   %d\nmemory    %s available\n",
                        tsr_context_tier(ctx), tsr_context_threads(ctx),
                        tsr_bytes_text(available, free_text, sizeof free_text));
-        tsr_buf_printf(out, "cuda      %s\n", cuda ? "available" : why);
     }
-    tsr_context_free(cuda);
+    put_cuda(out, json);
 }
 
 static tsr_status print_devices(tsr_cli *c)

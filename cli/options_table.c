@@ -146,7 +146,7 @@ const tsr_option tsr_option_table[TSR_OPT_COUNT] = {
                         "hard cap on the memory of the run: 512M, 1.5G, 60% (default: what is "
                         "free, less a margin)"},
     [TSR_OPT_HOST_BUDGET] = {"--host-budget", "SIZE", TSR_KIND_BYTES, RUNS, AT(host_budget), 0, 0,
-                             NULL, "", "hard cap on host memory in GPU runs"},
+                             NULL, NULL, "hard cap on host memory in GPU runs"},
     [TSR_OPT_STRICT] = {"--strict", NULL, FLAG, AT(strict), 0, 0, NULL, NULL,
                         "refuse rather than lower frames or size"},
     [TSR_OPT_OFFLOAD] = {"--offload", "NAME", TSR_KIND_CHOICE, RUNS | VAE_RUNS, AT(offload), 0, 0,

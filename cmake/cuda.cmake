@@ -109,7 +109,7 @@ elseif(TESSERA_SIM)
     endforeach()
 
     # Whole runs: what asks for no backend gets cuda-sim.
-    foreach(test model/golden_e2e fault/fail_overflow)
+    foreach(test fault/fail_overflow)
       get_filename_component(stem ${test} NAME)
       get_filename_component(kind ${test} DIRECTORY)
       tessera_sim_test(${kind} ${stem} tests/cuda_sim/wrap_run.c)

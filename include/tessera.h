@@ -113,6 +113,20 @@ const char *tsr_context_backend(const tsr_context *ctx);
 const char *tsr_context_tier(const tsr_context *ctx);
 int32_t tsr_context_threads(const tsr_context *ctx);
 
+/* A CUDA device, and why it cannot be used. */
+typedef struct tsr_device_info {
+    char name[256];
+    int32_t index;
+    int32_t capability; /* 90 */
+    size_t total_bytes;
+    char why_not[256]; /* "" when it can */
+} tsr_device_info;
+
+/* The CUDA devices: fills up to `max`, *n is how many there are. TSR_E_DEVICE, and why in `why`,
+ * where CUDA is not used: no plug-in, no driver, one that is too old, no device. */
+tsr_status tsr_list_devices(tsr_device_info *list, int32_t max, int32_t *n, char *why,
+                            size_t why_bytes);
+
 /* ------------------------------------------------------------------- model */
 
 typedef struct tsr_model tsr_model;

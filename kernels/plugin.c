@@ -38,10 +38,10 @@ static void *open_object(const char *name, bool *found)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (beside(path, sizeof path, places[i], name)) {
             *found = true;
-            return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+            return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         }
     *found = false;
-    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
 tsr_status tsr_plugin_open(const char *name, void **handle, const tsr_plugin **plugin, tsr_err *err)

@@ -15,15 +15,6 @@ typedef struct tsr_plugin_host {
     void (*free)(void *p);
 } tsr_plugin_host;
 
-/* A device as it is listed, and why it cannot be used. */
-typedef struct tsr_device_info {
-    char name[256];
-    int32_t index;
-    int32_t capability; /* 90 */
-    size_t total_bytes, free_bytes;
-    char why_not[256]; /* "" when it can */
-} tsr_device_info;
-
 typedef struct tsr_plugin {
     uint64_t (*abi)(void); /* tsr_plugin_abi, as the plug-in was compiled */
     /* Fills up to `max`; *n is how many there are. TSR_E_DEVICE: no driver, or too old. */

@@ -40,6 +40,11 @@ static tsr_status use_cpu(tsr_context *ctx, tsr_cpu_tier tier, tsr_err *err)
     return TSR_OK;
 }
 
+static const char *plugin_name(tsr_backend_kind kind)
+{
+    return kind == TSR_BACKEND_CUDA_SIM ? "libtessera_cuda_sim.so" : "libtessera_cuda.so";
+}
+
 static void *zeroed(size_t bytes)
 {
     return tsr_calloc(1, bytes);
@@ -48,11 +53,9 @@ static void *zeroed(size_t bytes)
 static tsr_status use_device(tsr_context *ctx, const tsr_context_desc *d, tsr_err *err)
 {
     static const tsr_plugin_host host = {zeroed, tsr_free};
-    const char *name =
-        d->backend == TSR_BACKEND_CUDA_SIM ? "libtessera_cuda_sim.so" : "libtessera_cuda.so";
     tsr_backend *b = NULL;
 
-    TSR_TRY(tsr_plugin_open(name, &ctx->plugin_handle, &ctx->plugin, err));
+    TSR_TRY(tsr_plugin_open(plugin_name(d->backend), &ctx->plugin_handle, &ctx->plugin, err));
     TSR_TRY(ctx->plugin->open(&host, d->device, &b, err));
     ctx->backend = b;
     return TSR_OK;
@@ -130,6 +133,23 @@ void tsr_context_free(tsr_context *ctx)
         ctx->plugin->close((tsr_backend *)(uintptr_t)ctx->backend);
     tsr_plugin_close(ctx->plugin_handle);
     tsr_free(ctx);
+}
+
+tsr_status tsr_list_devices(tsr_device_info *list, int32_t max, int32_t *n, char *why,
+                            size_t why_bytes)
+{
+    const tsr_plugin *plugin;
+    void *handle;
+    tsr_err err = {0};
+    tsr_status st = tsr_plugin_open(plugin_name(TSR_BACKEND_CUDA), &handle, &plugin, &err);
+
+    if (st == TSR_OK) {
+        st = plugin->list(list, max, n, &err);
+        tsr_plugin_close(handle);
+    }
+    if (st != TSR_OK && why_bytes)
+        snprintf(why, why_bytes, "%s", err.msg);
+    return st;
 }
 
 const char *tsr_context_error(const tsr_context *ctx)

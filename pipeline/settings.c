@@ -290,6 +290,9 @@ tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_mod
     TSR_TRY(resolve_precision(s, ctx, m, d));
     s->budget_bytes = d->budget_bytes;
     s->host_budget_bytes = d->host_budget_bytes;
+    if (d->host_budget_bytes && !ctx->backend->device)
+        TSR_FAIL(&ctx->err, TSR_E_USAGE,
+                 "a host budget is for runs on a device; on a CPU --budget bounds all memory");
     s->budget_given = d->budget_bytes > 0;
     s->strict = d->strict;
     s->offload = d->offload;

@@ -14,13 +14,12 @@
  * A switch saves what a call preserves and changes the stack: x86-64 only (ucontext asks the
  * kernel twice a switch, which is a hundred times slower). */
 #include "tests/cuda_sim/sim_fiber.h"
+#include "tests/cuda_sim/sim_tile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include "base/half.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SIM_ASAN 1
@@ -75,10 +74,8 @@ typedef struct lane {
     const void *site;
     /* operands of the warp's instruction, and its results */
     uint64_t word, taken;
-    int from, n_rows;
-    uint32_t a[4], b[2], r[4];
-    float d[4];
-    const unsigned char *row;
+    int from;
+    sim_operands *tile;
     /* copies that are under way */
     copy *copies;
     size_t n_copies, cap_copies;
@@ -87,6 +84,7 @@ typedef struct lane {
 
 typedef struct engine {
     lane lanes[MAX_THREADS];
+    sim_operands tiles[MAX_THREADS]; /* of the lanes */
     int n;
     worker *idle, *all[MAX_THREADS];
     int n_workers;
@@ -282,23 +280,23 @@ void sim_mma(sim_tile kind, float d[4], const uint32_t a[4], const uint32_t b[2]
 {
     lane *l = current();
 
-    memcpy(l->a, a, sizeof l->a);
-    memcpy(l->b, b, sizeof l->b);
-    memcpy(l->d, d, sizeof l->d);
+    memcpy(l->tile->a, a, sizeof l->tile->a);
+    memcpy(l->tile->b, b, sizeof l->tile->b);
+    memcpy(l->tile->d, d, sizeof l->tile->d);
     meet(l, kind == SIM_MMA_F16 ? MMA_F16 : MMA_BF16, NULL, 0, __builtin_return_address(0));
-    memcpy(d, l->d, sizeof l->d);
+    memcpy(d, l->tile->d, sizeof l->tile->d);
 }
 
 void sim_ldmatrix(sim_tile kind, uint32_t *r, int n, const void *row)
 {
     lane *l = current();
 
-    l->row = row;
-    l->n_rows = 8 * n;
+    l->tile->row = row;
+    l->tile->n_matrices = n;
     if (l->id.lane < 8 * n && (uintptr_t)row % 16)
         sim_misaligned(row, 16);
     meet(l, kind == SIM_LDMATRIX ? LDMATRIX : LDMATRIX_T, NULL, 0, __builtin_return_address(0));
-    memcpy(r, l->r, (size_t)n * sizeof *r);
+    memcpy(r, l->tile->r, (size_t)n * sizeof *r);
 }
 
 void sim_copy_async(void *dst, const void *src, bool valid)
@@ -345,67 +343,6 @@ void sim_copy_wait(int n)
 
 /* -------------------------------------------------------- a warp's instructions */
 
-static float halves[1 << 16]; /* every half as a float, filled with the first block */
-
-static void fill_halves(void)
-{
-    for (uint32_t i = 0; halves[1] == 0 && i < 1 << 16; i++)
-        halves[(1 << 16) - 1 - i] = tsr_f16_to_f32((uint16_t)((1 << 16) - 1 - i));
-}
-
-static float half_of(uint32_t reg, int i, bool brain)
-{
-    uint16_t h = (uint16_t)(reg >> (16 * i));
-
-    return brain ? tsr_bf16_to_f32(h) : halves[h];
-}
-
-/* Fragments as device.cuh says; sums in the order of the reduction. */
-static void do_mma(lane *w, bool brain)
-{
-    float a[16][16], b[16][8], d[16][8];
-
-    for (int i = 0; i < LANES; i++) {
-        int g = i / 4, t = i % 4 * 2;
-        for (int k = 0; k < 2; k++) {
-            for (int j = 0; j < 4; j++)
-                a[g + j % 2 * 8][t + j / 2 * 8 + k] = half_of(w[i].a[j], k, brain);
-            for (int j = 0; j < 2; j++)
-                b[t + j * 8 + k][g] = half_of(w[i].b[j], k, brain);
-        }
-        for (int j = 0; j < 4; j++)
-            d[g + j / 2 * 8][t + j % 2] = w[i].d[j];
-    }
-    for (int m = 0; m < 16; m++) {
-        float row[8];
-        memcpy(row, d[m], sizeof row);
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < 8; n++)
-                row[n] += a[m][k] * b[k][n];
-        memcpy(d[m], row, sizeof row);
-    }
-    for (int i = 0; i < LANES; i++)
-        for (int j = 0; j < 4; j++)
-            w[i].d[j] = d[i / 4 + j / 2 * 8][i % 4 * 2 + j % 2];
-}
-
-static void do_ldmatrix(lane *w, bool transposed)
-{
-    uint16_t matrix[4][8][8];
-    int n = w[0].n_rows / 8;
-
-    for (int i = 0; i < 8 * n; i++)
-        memcpy(matrix[i / 8][i % 8], w[i].row, 16);
-    for (int i = 0; i < LANES; i++) {
-        int g = i / 4, t = i % 4 * 2;
-        for (int m = 0; m < n; m++) {
-            uint16_t low = transposed ? matrix[m][t][g] : matrix[m][g][t];
-            uint16_t high = transposed ? matrix[m][t + 1][g] : matrix[m][g][t + 1];
-            w[i].r[m] = (uint32_t)low | (uint32_t)high << 16;
-        }
-    }
-}
-
 static bool same_place(const lane *a, const lane *b)
 {
     return a->kind == b->kind && a->line == b->line && a->site == b->site &&
@@ -431,11 +368,11 @@ static void do_warp(lane *w, int n)
         break;
     case MMA_F16:
     case MMA_BF16:
-        do_mma(w, w[0].kind == MMA_BF16);
+        sim_tile_mma(w[0].tile, w[0].kind == MMA_BF16);
         break;
     case LDMATRIX:
     case LDMATRIX_T:
-        do_ldmatrix(w, w[0].kind == LDMATRIX_T);
+        sim_tile_ldmatrix(w[0].tile, w[0].kind == LDMATRIX_T);
         break;
     case WARP_BARRIER:
         break;
@@ -562,6 +499,7 @@ static void begin_block(void)
         l->id.thread.y = x / sim_block_dim.x % sim_block_dim.y;
         l->id.thread.z = x / sim_block_dim.x / sim_block_dim.y;
         l->id.lane = i % LANES;
+        l->tile = &e.tiles[i];
         l->state = FRESH;
         l->worker = NULL;
         l->n_copies = 0;
@@ -626,7 +564,6 @@ bool sim_fiber_run(const sim_kernel *k, sim_order order, char *fault, size_t fau
         e.shared = aligned_alloc(1024, MAX_SHARED + 2 * GUARD);
     if (!e.shared)
         return false;
-    fill_halves();
     e.kernel = k;
     e.order = order;
     e.random = order.seed * 2 + 0x9E3779B97F4A7C15u;

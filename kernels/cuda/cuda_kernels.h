@@ -65,24 +65,6 @@ cudaError_t tsr_cuda_linear(const tsr_call *call, cudaStream_t stream);
 size_t tsr_cuda_attention_carry(const tsr_tape *t, const tsr_op *op, const tsr_window *w);
 cudaError_t tsr_cuda_attention(const tsr_call *call, cudaStream_t stream);
 
-/* cuda_parts.cu: what stands before and behind a product that a library computes. */
-/* The rows under the taps of a window as a dense [n][rows][width][C] of type `dtype`: resized,
- * joined, bordered with zeros, with SiLU where `silu`: what cuDNN and cuBLASLt then read. */
-typedef struct tsr_cuda_patch {
-    int32_t n0, n1;         /* entries */
-    int32_t y0, y1, x0, x1; /* of the resized picture; zeros outside of it */
-    int32_t up_h, up_w;     /* its size; 0: not resized */
-    tsr_dtype dtype;
-    bool silu;
-} tsr_cuda_patch;
-cudaError_t tsr_cuda_fill_patch(const tsr_tensor *x, const tsr_tensor *x2, const tsr_cuda_patch *p,
-                                void *dst, cudaStream_t stream);
-/* The window of call->out from a product [rows][columns] (dense; columns: the window's channels,
- * twice as many for geglu, taking turns as the weight's rows do): + bias, activation or geglu,
- * + add_channel, + residual. The product may be the output itself. */
-cudaError_t tsr_cuda_finish_product(const tsr_call *call, const void *product, tsr_dtype dtype,
-                                    cudaStream_t stream);
-
 #ifdef __cplusplus
 }
 #endif

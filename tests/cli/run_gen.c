@@ -59,6 +59,9 @@ static void gen__devices_that_are_not_there__are_exit_6(void)
     gen("--prompt", "x", "--backend", "cuda", "--model", "MODEL", NULL);
     CHECK_MSG(gen_result.code == 6 && gen_one_sentence(), "%d, %s", gen_result.code,
               gen_result.err);
+    gen("--prompt", "x", "--backend", "cpu", "--host-budget", "1G", "--model", "MODEL", NULL);
+    CHECK_MSG(gen_result.code == 2 && gen_one_sentence(), "%d, %s", gen_result.code,
+              gen_result.err);
     if (tsr_path_is_file(TSR_BINARY_DIR "/libtessera_cuda_sim.so"))
         return;
     gen("--prompt", "x", "--backend", "cuda-sim", "--model", "MODEL", NULL);

@@ -3,7 +3,7 @@
  * Every call takes a number from one process-wide counter; the call whose number was marked
  * by tsr_alloc_fail_at fails. Numbers never repeat, so a planned failure happens once by
  * itself, and the whole hook is one relaxed atomic add and one load. These four atomics and
- * the two of file.c are the library's only globals: a test must reach allocations that are made
+ * those of file.c are the library's only globals: a test must reach allocations that are made
  * deep inside, without a handle threaded through every function. */
 #include "base/alloc.h"
 

@@ -5,7 +5,7 @@
  * target, so that the final rename stays inside one file system and is atomic; the target keeps
  * its permissions, and a symbolic link keeps pointing at what is replaced, or made: it may dangle.
  * Where the file system can (O_TMPFILE) the file has no name until it is whole: nothing is left of
- * it, however the process ends. Interrupted and partial transfers are continued. The two
+ * it, however the process ends. Interrupted and partial transfers are continued. The few
  * fault-injection atomics are globals for alloc.c's reason. */
 #include "base/file.h"
 
@@ -30,6 +30,15 @@ enum { MOST_AT_ONCE = 1 << 30 }; /* the kernel moves at most 2 GiB - 4 KiB in on
 static _Atomic uint64_t n_transfers;
 static _Atomic uint64_t failing_transfer; /* 0: none */
 static _Atomic bool failure_happened;
+static _Atomic size_t short_bytes; /* 0: as many as possible */
+
+/* What one call is asked to move. */
+static size_t piece(size_t rest)
+{
+    size_t most = atomic_load_explicit(&short_bytes, memory_order_relaxed);
+
+    return tsr_min_size(rest, most ? most : MOST_AT_ONCE);
+}
 
 static bool transfer_fails(void)
 {
@@ -45,6 +54,11 @@ void tsr_io_fail_at(uint64_t n)
 {
     atomic_store(&failure_happened, false);
     atomic_store(&failing_transfer, n ? atomic_load(&n_transfers) + n : 0);
+}
+
+void tsr_io_short(size_t most)
+{
+    atomic_store(&short_bytes, most);
 }
 
 bool tsr_io_failed(void)
@@ -119,8 +133,7 @@ tsr_status tsr_file_read(const tsr_file *f, size_t offset, void *dst, size_t byt
     if (transfer_fails())
         return io_failed(err, "read", f->path, EIO);
     while (done < bytes) {
-        ssize_t n = pread(f->fd, to + done, tsr_min_size(bytes - done, MOST_AT_ONCE),
-                          (off_t)(f->base + offset + done));
+        ssize_t n = pread(f->fd, to + done, piece(bytes - done), (off_t)(f->base + offset + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -146,8 +159,7 @@ tsr_status tsr_file_write(const tsr_file *f, size_t offset, const void *data, si
     if (transfer_fails())
         return io_failed(err, "write", f->path, EIO);
     while (done < bytes) {
-        ssize_t n = pwrite(f->fd, from + done, tsr_min_size(bytes - done, MOST_AT_ONCE),
-                           (off_t)(offset + done));
+        ssize_t n = pwrite(f->fd, from + done, piece(bytes - done), (off_t)(offset + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -454,7 +466,7 @@ tsr_status tsr_out_write(tsr_out *o, const void *data, size_t bytes, tsr_err *er
     if (transfer_fails())
         return io_failed(err, "write", o->path, EIO);
     while (done < bytes) {
-        ssize_t n = write(o->fd, from + done, tsr_min_size(bytes - done, MOST_AT_ONCE));
+        ssize_t n = write(o->fd, from + done, piece(bytes - done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)

@@ -73,6 +73,9 @@ void tsr_out_abort(tsr_out *o);                      /* accepts a zeroed or fini
 
 /* Tests: the nth read or write from now on (1 = next) fails once with EIO; 0 = off. */
 void tsr_io_fail_at(uint64_t n);
+/* Tests: no call of the system moves more than `most` bytes, as disks and networks may do; 0: off.
+ */
+void tsr_io_short(size_t most);
 bool tsr_io_failed(void);
 
 #endif

@@ -11,14 +11,12 @@
 #include "base/io.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/alloc.h"
-
-enum { STACK_BYTES = 256 * 1024 };
+#include "base/thread.h"
 
 typedef struct io_job {
     tsr_io_fn fn;
@@ -143,24 +141,6 @@ tsr_status tsr_io_drain(tsr_io *io, tsr_err *err)
     return st;
 }
 
-/* Starts the thread with all signals blocked: they are the business of the caller's threads. */
-static int start_thread(tsr_io *io)
-{
-    pthread_attr_t attr;
-    sigset_t all, before;
-    int error = pthread_attr_init(&attr);
-
-    if (error)
-        return error;
-    (void)pthread_attr_setstacksize(&attr, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&io->thread, &attr, io_main, io);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return error;
-}
-
 static void destroy(tsr_io *io)
 {
     pthread_cond_destroy(&io->progress);
@@ -179,7 +159,7 @@ tsr_status tsr_io_make(tsr_io **out, tsr_err *err)
     pthread_mutex_init(&io->lock, NULL);
     pthread_cond_init(&io->work, NULL);
     pthread_cond_init(&io->progress, NULL);
-    error = start_thread(io);
+    error = tsr_thread_start(&io->thread, io_main, io);
     if (error) {
         char text[96];
 

@@ -15,7 +15,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -24,8 +23,9 @@
 #include "base/alloc.h"
 #include "base/cgroup.h"
 #include "base/num.h"
+#include "base/thread.h"
 
-enum { MOST_THREADS = 256, STACK_BYTES = 256 * 1024, SPINS = 64 };
+enum { MOST_THREADS = 256, SPINS = 64 };
 
 struct tsr_pool;
 
@@ -146,26 +146,16 @@ void tsr_pool_run(tsr_pool *p, int32_t n_tasks, tsr_task_fn fn, void *arg)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Starts the workers with all signals blocked: they are the business of the caller's threads. */
 static int start_workers(tsr_pool *p)
 {
-    pthread_attr_t attr;
-    sigset_t all, before;
-    int error = pthread_attr_init(&attr);
+    int error = 0;
 
-    if (error)
-        return error;
-    (void)pthread_attr_setstacksize(&attr, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t i = 1; i < p->n_threads && !error; i++) {
         pool_worker *w = &p->workers[i - 1];
         *w = (pool_worker){.pool = p, .index = i};
-        error = pthread_create(&w->thread, &attr, worker_main, w);
+        error = tsr_thread_start(&w->thread, worker_main, w);
         p->n_started += !error;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
     return error;
 }
 

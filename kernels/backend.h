@@ -25,7 +25,8 @@
  * Devices. Where `device` is not NULL every operand lies in the device's memory, and what is asked
  * for is queued: `run`, `norm_stats` and the device's functions return at once. Two queues are
  * worked through side by side, each in order; events order them among each other. Whatever fails
- * is remembered and told by `finish`. Packing stays on the host. */
+ * is remembered and told by `finish`. Packing stays on the host. Such a backend has the state of
+ * one context: one program at a time uses it. */
 #ifndef TSR_KERNELS_BACKEND_H
 #define TSR_KERNELS_BACKEND_H
 

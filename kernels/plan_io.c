@@ -12,7 +12,6 @@
  * 4. Places in the spill file: lifetimes in planner time, as for the arena. */
 #include "kernels/plan_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -94,47 +93,41 @@ static void read_ahead(tsr_plan *p, ahead *a)
 
 /* ------------------------------------------------------------- order and waits */
 
-typedef struct job_rank {
-    uint64_t key; /* section, issue, stores first */
-    uint32_t due, index;
-} job_rank;
-
-static int job_order(const void *pa, const void *pb)
+static bool comes_later(const tsr_job *a, const tsr_job *b)
 {
-    const job_rank *a = pa, *b = pb;
+    bool store_a = a->kind == TSR_JOB_STORE, store_b = b->kind == TSR_JOB_STORE;
 
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
-    if (a->due != b->due)
-        return a->due < b->due ? -1 : 1;
-    return a->index < b->index ? -1 : a->index > b->index;
+    if (a->issue != b->issue)
+        return a->issue > b->issue;
+    return store_a != store_b ? store_b : a->due > b->due;
 }
 
-/* Ranks are sorted, not the jobs, which are three times as large; then the jobs follow. */
-static tsr_status sort_jobs(tsr_plan *p, tsr_err *err)
+/* Sorts by issue by counting; those of one time, which are few or in order, by insertion. `begin`:
+ * [n_actions + 3]. The prologue's come first by themselves: none is issued after the loop's first
+ * action, and there it is a store. */
+static void sort_jobs(const tsr_plan *p, size_t *begin, tsr_job *sorted)
 {
-    job_rank *ranks = tsr_malloc(p->n_jobs * sizeof *ranks);
-    tsr_job *jobs = tsr_malloc(p->n_jobs * sizeof *jobs);
+    size_t n = p->n_actions + 3, sum = 0;
 
-    if (ranks && jobs) {
-        for (size_t i = 0; i < p->n_jobs; i++) {
-            const tsr_job *job = &p->jobs[i];
-            ranks[i] = (job_rank){.key = (uint64_t)job->in_loop << 62 |
-                                         (uint64_t)(uint32_t)job->issue << 1 |
-                                         (job->kind != TSR_JOB_STORE),
-                                  .due = (uint32_t)job->due,
-                                  .index = (uint32_t)i};
-        }
-        qsort(ranks, p->n_jobs, sizeof *ranks, job_order);
-        for (size_t i = 0; i < p->n_jobs; i++)
-            jobs[i] = p->jobs[ranks[i].index];
-        memcpy(p->jobs, jobs, p->n_jobs * sizeof *jobs);
+    memset(begin, 0, n * sizeof *begin);
+    for (size_t i = 0; i < p->n_jobs; i++)
+        begin[p->jobs[i].issue]++;
+    for (size_t t = 0; t < n; t++) {
+        size_t count = begin[t];
+        begin[t] = sum;
+        sum += count;
     }
-    tsr_free(jobs);
-    tsr_free(ranks);
-    if (!ranks || !jobs)
-        TSR_FAIL(err, TSR_E_OOM, "no memory for the tables of the plan");
-    return TSR_OK;
+    for (size_t i = 0; i < p->n_jobs; i++)
+        sorted[begin[p->jobs[i].issue]++] = p->jobs[i];
+    for (size_t i = 1; i < p->n_jobs; i++) {
+        tsr_job job = sorted[i];
+        size_t at = i;
+
+        for (; at > 0 && comes_later(&sorted[at - 1], &job); at--)
+            sorted[at] = sorted[at - 1];
+        if (at < i)
+            sorted[at] = job;
+    }
 }
 
 /* Raises n_free or n_needed of the action of time t to `jobs`. */
@@ -175,7 +168,17 @@ static void set_waits(tsr_plan *p)
 
 tsr_status tsr_plan_order_jobs(tsr_plan *p, tsr_err *err)
 {
-    TSR_TRY(sort_jobs(p, err));
+    size_t *begin = tsr_malloc((p->n_actions + 3) * sizeof *begin);
+    tsr_job *sorted = tsr_malloc((p->n_jobs + 1) * sizeof *sorted);
+
+    if (begin && sorted && p->n_jobs > 0) {
+        sort_jobs(p, begin, sorted);
+        memcpy(p->jobs, sorted, p->n_jobs * sizeof *sorted);
+    }
+    tsr_free(begin);
+    tsr_free(sorted);
+    if (!begin || !sorted)
+        TSR_FAIL(err, TSR_E_OOM, "no memory for the tables of the plan");
     for (size_t t = 0; t < p->n_actions; t++)
         p->actions[t].n_free = p->actions[t].n_needed = 0;
     set_waits(p);

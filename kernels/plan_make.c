@@ -25,11 +25,12 @@ typedef struct attempt {
     tsr_knobs knobs;
     int32_t number;
     size_t bound, peak; /* of the arena: from below, and exactly (0: not known yet) */
+    bool lowered;       /* else `bound` is a guess from below, and the costs are not known */
     tsr_plan_cost prologue, loop;
 } attempt;
 
 typedef struct ranked_weight {
-    double value; /* seconds that are not read, a byte that is held */
+    int32_t value; /* sixteenths of a byte that are not read, a byte that is held */
     double seconds;
     size_t bytes;
     int32_t w;
@@ -48,7 +49,9 @@ typedef struct search {
     tsr_err *err;
     tsr_plan_survey *known;
     tsr_lower_tables tables;
-    tsr_plan plan; /* the candidate that was lowered last */
+    tsr_plan plan;       /* of the candidate that was lowered last */
+    const attempt *last; /* this one */
+    bool placed;         /* and has its offsets */
 } search;
 
 /* --------------------------------------------------------- which are allowed */
@@ -97,6 +100,8 @@ static int by_value(const void *pa, const void *pb)
 
     if (a->value != b->value)
         return a->value > b->value ? -1 : 1;
+    if (a->bytes != b->bytes) /* the small ones fill any room */
+        return a->bytes < b->bytes ? -1 : 1;
     return a->w < b->w ? -1 : a->w > b->w;
 }
 
@@ -113,12 +118,13 @@ static tsr_status rank_weights(search *s)
         const tsr_weight *wd = &t->weights[w];
         ranked_weight r = {.bytes = tsr_align_up(tsr_plan_packed(s->q, w), TSR_PLAN_ALIGN),
                            .w = (int32_t)w};
+        double file;
 
         if (wd->last < t->loop_begin || !r.bytes)
             continue;
-        r.seconds = tsr_plan_read_seconds(tsr_plan_file_bytes(wd, r.bytes),
-                                          wd->source && wd->source->packed);
-        r.value = r.seconds / (double)r.bytes;
+        file = tsr_plan_file_bytes(wd, r.bytes);
+        r.seconds = tsr_plan_read_seconds(file, wd->source && wd->source->packed);
+        r.value = (int32_t)(16 * file / (double)r.bytes + 0.5);
         k->order[k->n_order++] = r;
     }
     qsort(k->order, k->n_order, sizeof *k->order, by_value);
@@ -191,34 +197,55 @@ static void drop_jobs(tsr_plan *p, int32_t *map)
 /* Lowers the candidate; what was learned is noted. */
 static tsr_status make(search *s, attempt *a)
 {
+    s->last = NULL;
+    s->placed = false;
     TSR_TRY(tsr_plan_lower(&s->plan, &s->tables, s->q, &a->knobs, s->err));
+    s->last = a;
     s->plan.candidate = a->number;
+    a->lowered = true;
     a->bound = s->plan.live_bytes;
     a->prologue = s->plan.prologue;
     a->loop = s->plan.loop;
     return TSR_OK;
 }
 
-/* Offsets of what was made. */
+/* The same with offsets. */
 static tsr_status place(search *s, attempt *a)
 {
+    if (s->last != a)
+        TSR_TRY(make(s, a));
+    if (s->placed)
+        return TSR_OK;
     TSR_TRY(tsr_plan_offsets(s->plan.items, s->plan.n_items, &s->plan.layout, s->err));
+    s->placed = true;
     a->peak = tsr_max_size(1, s->plan.layout.peak_bytes);
     return TSR_OK;
 }
 
-/* Every candidate once, the smallest first: its offsets only where they may be a new minimum. */
+/* What a candidate that keeps every weight needs at the least. */
+static size_t all_weights(const search *s)
+{
+    size_t sum = 0;
+
+    for (size_t w = 1; w < s->q->tape->n_weights; w++)
+        sum += tsr_plan_packed(s->q, w);
+    return sum;
+}
+
+/* Every candidate that may be a new minimum, the smallest first. */
 static tsr_status survey(search *s)
 {
     tsr_plan_survey *k = s->known;
-    size_t minimum = SIZE_MAX;
+    size_t minimum = SIZE_MAX, weights = all_weights(s);
 
     k->n_steps = tsr_plan_steps(s->q->tape);
     list_candidates(s);
     TSR_TRY(rank_weights(s));
     for (int32_t i = k->n_tries - 1; i >= 0; i--) {
         attempt *a = &k->tries[i];
-        TSR_TRY(make(s, a));
+        a->bound = a->knobs.all_resident ? weights : 0;
+        if (a->bound < minimum || i == 0)
+            TSR_TRY(make(s, a));
         if (a->bound < minimum || i == 0) {
             TSR_TRY(place(s, a));
             minimum = tsr_min_size(minimum, a->peak);
@@ -239,12 +266,12 @@ static tsr_status find_fastest(search *s, size_t budget, int32_t *best)
         attempt *a = &s->known->tries[i];
         double now;
 
+        if (a->bound <= budget && !a->lowered)
+            TSR_TRY(make(s, a));
         if (a->bound > budget || (*best >= 0 && seconds_with(s, a, budget - a->bound) >= seconds))
             continue;
-        if (!a->peak) {
-            TSR_TRY(make(s, a));
+        if (!a->peak)
             TSR_TRY(place(s, a));
-        }
         if (a->peak > budget)
             continue;
         now = seconds_with(s, a, budget - a->peak);
@@ -322,7 +349,6 @@ static tsr_status make_best(search *s)
 
     TSR_TRY(choose(s, &best));
     a = &s->known->tries[best];
-    TSR_TRY(make(s, a));
     TSR_TRY(place(s, a));
     return settle(s, a, budget ? budget - a->peak : 0);
 }

@@ -7,20 +7,33 @@
 #include "base/alloc.h"
 #include "base/text_util.h"
 
+/* FNV's step, a field at a time and not a byte: a plan has a hundred thousand of them. */
+static uint64_t mix(uint64_t h, int64_t field)
+{
+    h = (h ^ (uint64_t)field) * 0x100000001B3u;
+    return h ^ h >> 32;
+}
+
 static uint64_t hash_operand(const tsr_operand *o, uint64_t h)
 {
-    int32_t fields[3] = {o->item, o->row0, o->n_rows};
+    return mix(mix(mix(h, o->item), o->row0), o->n_rows);
+}
 
-    return tsr_fnv1a64(fields, sizeof fields, h);
+static uint64_t hash_fields(const int32_t *fields, size_t n, uint64_t h)
+{
+    for (size_t i = 0; i < n; i++)
+        h = mix(h, fields[i]);
+    return h;
 }
 
 static uint64_t hash_action(const tsr_action *a, uint64_t h)
 {
+    const tsr_window *w = &a->window;
     int32_t fields[] = {a->op,    a->stats_only, a->w[0], a->w[1],   a->work,     a->stats,
-                        a->carry, a->kv0,        a->kv1,  a->n_free, a->n_issued, a->n_needed};
+                        a->carry, a->kv0,        a->kv1,  a->n_free, a->n_issued, a->n_needed,
+                        w->n0,    w->n1,         w->h0,   w->h1,     w->c0,       w->c1};
 
-    h = tsr_fnv1a64(fields, sizeof fields, h);
-    h = tsr_fnv1a64(&a->window, sizeof a->window, h);
+    h = hash_fields(fields, sizeof fields / sizeof *fields, h);
     h = hash_operand(&a->out, h);
     for (int32_t k = 0; k < 4; k++)
         h = hash_operand(&a->in[k], h);
@@ -29,18 +42,16 @@ static uint64_t hash_action(const tsr_action *a, uint64_t h)
 
 static uint64_t hash_plan(const tsr_plan *p)
 {
-    uint64_t h = tsr_fnv1a64(&p->layout.peak_bytes, sizeof p->layout.peak_bytes, TSR_FNV_SEED);
+    uint64_t h = mix(TSR_FNV_SEED, (int64_t)p->layout.peak_bytes);
 
-    for (size_t i = 1; i < p->n_items; i++) {
-        uint64_t fields[2] = {p->items[i].offset, p->items[i].bytes};
-        h = tsr_fnv1a64(fields, sizeof fields, h);
-    }
+    for (size_t i = 1; i < p->n_items; i++)
+        h = mix(mix(h, (int64_t)p->items[i].offset), (int64_t)p->items[i].bytes);
     for (size_t i = 0; i < p->n_actions; i++)
         h = hash_action(&p->actions[i], h);
     for (size_t i = 0; i < p->n_jobs; i++) {
         const tsr_job *j = &p->jobs[i];
         int32_t fields[] = {(int32_t)j->kind, j->index, j->item, j->a, j->b, j->issue, j->region};
-        h = tsr_fnv1a64(fields, sizeof fields, h);
+        h = hash_fields(fields, sizeof fields / sizeof *fields, h);
     }
     return h;
 }

@@ -252,9 +252,8 @@ size_t tsr_run_footprint(const tsr_run *r)
  * says so. */
 void tsr_run_release_network(tsr_run *r)
 {
-    bool room = r->set.budget_given || tsr_run_ask_budget(r) >= kept_peak(r);
-
-    if (tsr_run_device(r) || (r->keep_network && room))
+    if (tsr_run_device(r) ||
+        (r->keep_network && (r->set.budget_given || tsr_run_ask_budget(r) >= kept_peak(r))))
         return;
     tsr_nets_unload(&r->nets);
     tsr_arena_release(&r->arena, r->state.bytes);

@@ -49,9 +49,9 @@ static tsr_status encode(tsr_run *r, tsr_text_net *t, int32_t half, int32_t colu
     TSR_TRY(tsr_program_run_step(p, 0));
     if (!tsr_program_finite(p, t->io.hidden)) {
         layer = tsr_program_find_overflow(p, true, 0);
-        TSR_FAIL(&r->ctx->err, TSR_E_MODEL,
-                 "the text encoder overflowed in half precision at %s; use --precision fp32",
-                 layer ? layer : "its output");
+        TSR_FAIL(&r->ctx->err, TSR_E_MODEL, "the text encoder overflowed at %s; %s",
+                 layer ? layer : "its output",
+                 s->dtype == TSR_F16 ? "use --precision fp32" : "its weights are of no use");
     }
     put_hidden(r, t, entry, column);
     if (t->io.pooled)

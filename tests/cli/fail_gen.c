@@ -126,6 +126,36 @@ static void gen__a_transfer_fails__is_exit_5_or_a_whole_picture(void)
     fail_each(decode_latents, tsr_io_fail_at, tsr_io_failed, 5);
 }
 
+static bool same_file(const char *path, const char *bytes, size_t n)
+{
+    char *now = NULL;
+    size_t len = 0;
+    bool same = tsr_file_slurp(path, (size_t)1 << 20, &now, &len, NULL) == TSR_OK && len == n &&
+                memcmp(now, bytes, n) == 0;
+
+    tsr_free(now);
+    return same;
+}
+
+/* Reads and writes that the system does in parts are continued. */
+static void gen__short_reads_and_writes__change_nothing(void)
+{
+    static const size_t most[] = {1, 7, 4096};
+    char *bytes = NULL;
+    size_t n = 0;
+
+    CHECK(make_picture() == 0);
+    REQUIRE(tsr_file_slurp(latents, (size_t)1 << 20, &bytes, &n, NULL) == TSR_OK);
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
+        unlink(latents);
+        tsr_io_short(most[i]);
+        CHECK_MSG(make_picture() == 0, "%zu bytes at most", most[i]);
+        tsr_io_short(0);
+        CHECK_MSG(same_file(latents, bytes, n), "%zu bytes at most: other latents", most[i]);
+    }
+    tsr_free(bytes);
+}
+
 static void make_model(void)
 {
     static const micro_options options;
@@ -147,6 +177,7 @@ int main(void)
     if (!model)
         return test_end();
     RUN(gen__an_allocation_fails__is_exit_3_or_a_whole_picture);
+    RUN(gen__short_reads_and_writes__change_nothing);
     RUN(gen__a_transfer_fails__is_exit_5_or_a_whole_picture);
     return test_end();
 }

@@ -40,16 +40,19 @@ static size_t least_budget(const char *model, const char *threads)
     return at ? (size_t)strtoull(at + strlen(words), NULL, 10) : 0;
 }
 
+static double json_number(const char *json, const char *key)
+{
+    cJSON *all = cJSON_Parse(json);
+    double x = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(all, key));
+
+    cJSON_Delete(all);
+    return x;
+}
+
 static double plan_number(const char *model, const char *key)
 {
-    cJSON *plan;
-    double x;
-
     gen("plan", PICTURE, "--model", model, "--json", NULL);
-    plan = cJSON_Parse(gen_result.out);
-    x = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(plan, key));
-    cJSON_Delete(plan);
-    return x;
+    return json_number(gen_result.out, key);
 }
 
 static void in_budget(const char *model, const char *threads, size_t budget, bool fits)
@@ -293,6 +296,30 @@ static void make_model(void)
     REQUIRE(micro != NULL);
 }
 
+/* The start noise of --latents is part of the need, and of the plan, which does not read it. */
+static void gen_plan__with_latents__counts_them_as_the_run_does(void)
+{
+    double without, with, run;
+
+    gen("--prompt=x", "--model", micro, "--steps=1", "--seed=1", "--width=400", "--height=400",
+        "--out=n.png", "--save-latents=n.st", NULL);
+    gen("plan", "--prompt=x", "--model", micro, "--steps=1", "--width=400", "--height=400",
+        "--budget=1G", "--json", NULL);
+    without = json_number(gen_result.out, "predicted_peak_bytes");
+    gen("plan", "--prompt=x", "--model", micro, "--steps=1", "--width=400", "--height=400",
+        "--budget=1G", "--latents=n.st", "--json", NULL);
+    with = json_number(gen_result.out, "predicted_peak_bytes");
+    gen("--prompt=x", "--model", micro, "--steps=1", "--seed=1", "--width=400", "--height=400",
+        "--budget=1G", "--latents=n.st", "--out=n.png", "--report=n.json", NULL);
+    gen_read("n.json", text);
+    run = json_number(text, "predicted_peak_bytes");
+    CHECK_MSG(with > without + 640e3, "%g without, %g with latents of 640 KB", without, with);
+    CHECK_MSG(with == run, "planned %g, the run %g", with, run);
+    gen("plan", "--prompt=x", "--model", micro, "--latents=n.st", NULL); /* of another size */
+    CHECK_MSG(gen_result.code == 2 && gen_one_sentence(), "%d, %s", gen_result.code,
+              gen_result.err);
+}
+
 int main(void)
 {
     RUN(make_model);
@@ -306,5 +333,6 @@ int main(void)
     RUN(gen_plan__sweep__more_memory_is_never_slower);
     RUN(gen_plan__plot__draws_the_sweep);
     RUN(gen_plan__too_small_a_budget__plans_what_would_be_made);
+    RUN(gen_plan__with_latents__counts_them_as_the_run_does);
     return test_end();
 }

@@ -2,11 +2,14 @@
 #include "tests/cuda_sim/open_sim.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+
+enum { MOST_THREADS = 64 };
 
 static void *symbol(const char *name)
 {
@@ -46,15 +49,21 @@ static void *zeroed(size_t bytes)
     return tsr_calloc(1, bytes);
 }
 
+/* A backend belongs to one thread at a time, as a context does. */
 const tsr_backend *sim_backend(void)
 {
     static const tsr_plugin_host host = {zeroed, tsr_free};
-    static tsr_backend *b;
+    static tsr_backend *all[MOST_THREADS];
+    static atomic_int n;
+    static _Thread_local int mine = -1;
     tsr_err err = {0};
 
-    if (!b && sim_plugin()->open(&host, 0, &b, &err) != TSR_OK) {
+    if (mine >= 0)
+        return all[mine];
+    mine = atomic_fetch_add(&n, 1);
+    if (mine >= MOST_THREADS || sim_plugin()->open(&host, 0, &all[mine], &err) != TSR_OK) {
         fprintf(stderr, "the simulated device cannot be opened: %s\n", err.msg);
         exit(1);
     }
-    return b;
+    return all[mine];
 }

@@ -9,7 +9,7 @@
  */
 const tsr_plugin *sim_plugin(void);
 const sim_control *sim_controls(void);
-/* A backend on it, with these options; opened once. */
+/* A backend on it; one for each thread that asks. */
 const tsr_backend *sim_backend(void);
 
 #endif

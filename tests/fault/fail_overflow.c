@@ -1,8 +1,10 @@
 /* fail_overflow.c -- what is beyond half precision: the decoder is done again as a whole in
- * float32, the UNet stops with the layer's name; never a black picture. */
+ * float32, the UNet and the text encoder stop with the layer's name; never a black picture. All of
+ * it within the budget, the least one included. */
 #include <string.h>
 
 #include "tessera.h"
+#include "tests/support/apart.h"
 #include "tests/support/micro_model.h"
 #include "tests/support/test.h"
 
@@ -80,8 +82,61 @@ static void decoder__overflows_in_half__decoded_again_in_float32(void)
               most); /* the latents come from half precision */
 }
 
+static void text_encoder__overflows_in_half__stops_with_the_layer(void)
+{
+    const char *dir = micro_model(&(micro_options){.text_overflows = true});
+    char why[512] = "";
+    uint8_t rgb[3 * 64];
+
+    REQUIRE(dir != NULL);
+    CHECK(draw(dir, TSR_PRECISION_AUTO, why, sizeof why, rgb) == TSR_E_MODEL);
+    CHECK_MSG(strstr(why, "text encoder overflowed at") && strstr(why, "layers.1.mlp.fc1") &&
+                  strstr(why, "--precision fp32"),
+              "%s", why);
+    CHECK_MSG(draw(dir, TSR_PRECISION_FP32, why, sizeof why, rgb) == TSR_OK, "%s", why);
+}
+
+/* A picture large enough that its values, and not the process, make the least budget. */
+static void in_least_budget(const micro_options *options, tsr_status want, const char *layer)
+{
+    const char *dir = micro_model(options);
+    tsr_run_desc d = {.prompt = "fox", .width = 256, .height = 256, .steps = 1, .seed_given = true};
+    apart_figures plan, plenty, least;
+
+    REQUIRE(dir != NULL);
+    for (int32_t threads = 1; threads <= 2; threads++) {
+        d.budget_bytes = 0;
+        d.plan_only = true;
+        REQUIRE(run_apart(dir, &d, threads, &plan) && plan.st == TSR_OK);
+        d.plan_only = false;
+        REQUIRE(run_apart(dir, &d, threads, &plenty));
+        d.budget_bytes = plan.info.minimum_budget_bytes;
+        d.strict = true;
+        REQUIRE(run_apart(dir, &d, threads, &least));
+        CHECK_MSG(least.st == want && plenty.st == want, "in %zu bytes: status %d, \"%s\"",
+                  d.budget_bytes, least.st, least.why);
+        CHECK_MSG(strstr(least.why, layer), "\"%s\"", least.why);
+        CHECK(want != TSR_OK || least.rgb_hash == plenty.rgb_hash);
+        CHECK_MSG(least.peak <= d.budget_bytes, "measured %zu in a budget of %zu", least.peak,
+                  d.budget_bytes);
+    }
+}
+
+static void overflow__in_the_least_budget__is_the_same(void)
+{
+#ifdef TSR_SANITIZED
+    SKIP("memory figures mean nothing under a sanitizer");
+#endif
+    in_least_budget(&(micro_options){.vae_overflows = true}, TSR_OK, "");
+    in_least_budget(&(micro_options){.unet_overflows = true}, TSR_E_MODEL,
+                    "the UNet overflowed at mid_block.resnets.0.conv1");
+    in_least_budget(&(micro_options){.text_overflows = true}, TSR_E_MODEL, "layers.1.mlp.fc1");
+}
+
 int main(void)
 {
+    RUN(text_encoder__overflows_in_half__stops_with_the_layer);
+    RUN(overflow__in_the_least_budget__is_the_same);
     RUN(unet__overflows_in_half__stops_with_the_layer);
     RUN(decoder__overflows_in_half__decoded_again_in_float32);
     return test_end();

@@ -208,12 +208,27 @@ static void check_promises(full_net *n, const char *name, const promise *list)
     }
 }
 
+/* Room beside a streamed candidate is filled with weights. */
+static void check_filled(full_net *n, size_t budget)
+{
+    tsr_plan_options opt = {.may_spill = true, .budget_bytes = budget};
+    tsr_program p;
+    double ms;
+
+    REQUIRE(plan(n, &p, opt, &ms) == TSR_OK);
+    CHECK(p.plan.loop.bytes_streamed > 0);
+    CHECK_MSG(budget - tsr_program_bytes(&p) < 2 << 20, "%zu of %zu bytes are used",
+              tsr_program_bytes(&p), budget);
+    tsr_program_free(&p);
+}
+
 static void plan__unets__fit_the_design(void)
 {
     full_net n;
 
     if (open_unet(&n, "sd15", 64)) {
         check_sweep(&n, "sd15 512");
+        check_filled(&n, 60000000);
         check_promises(&n, "sd15 512", (promise[]){{60, 0.9}, {44, 0.8}, {40, 0.8}, {0, 0}});
     }
     net_close(&n);

@@ -279,6 +279,43 @@ static void latents__stopped_in_the_decoder__are_there_and_go_on(void)
     close_scene(&c);
 }
 
+/* A long decoding asks several times a second: the first time that it does so again, it is stopped.
+ */
+static bool stop_second_time(void *user, const tsr_progress *p)
+{
+    return ++*(int32_t *)user < 2 || p->step == p->n_steps;
+}
+
+static void decode__slow__can_be_stopped_on_its_way(void)
+{
+    static const float zeros[4 * 64 * 64];
+    int32_t n_said = 0, shape[4];
+    tsr_run_desc d = {.task = TSR_TASK_DECODE,
+                      .latents = zeros,
+                      .latents_shape = {1, 4, 64, 64},
+                      .progress = stop_second_time,
+                      .progress_user = &n_said};
+    const float *latents;
+    tsr_context *ctx = NULL;
+    tsr_model *model = NULL;
+    tsr_run *run = NULL;
+    tsr_picture pic;
+    char why[256];
+
+    REQUIRE(tsr_context_make(&ctx,
+                             &(tsr_context_desc){.n_threads = 1, .cpu_tier = TSR_TIER_PORTABLE},
+                             why, sizeof why) == TSR_OK);
+    CHECK(tsr_model_open(ctx, EMBEDDED, &model) == TSR_OK &&
+          tsr_run_make(ctx, model, &d, &run) == TSR_OK);
+    if (run) {
+        CHECK(tsr_run_next(run, &pic) == TSR_E_CANCELLED && n_said == 2);
+        CHECK(tsr_run_latents(run, &latents, shape) && shape[3] == 64);
+    }
+    tsr_run_free(run);
+    tsr_model_free(model);
+    tsr_context_free(ctx);
+}
+
 int main(void)
 {
     RUN(replan__less_from_any_phase_on__is_the_same_picture);
@@ -286,6 +323,7 @@ int main(void)
     RUN(replan__nothing_fits_the_decoder__has_the_latents_and_can_go_on);
     RUN(replan__nothing_fits_before_the_steps__has_none);
     RUN(replan__a_given_budget__is_never_asked_about);
+    RUN(decode__slow__can_be_stopped_on_its_way);
     RUN(latents__stopped_in_the_decoder__are_there_and_go_on);
     return test_end();
 }

@@ -133,66 +133,45 @@ static float *forward(golden_unet *u, golden_job job, const golden_unet_in *in, 
     return x;
 }
 
-/* Runs `in` under `a` and under `b`. */
-static void check_same(fixture *f, const golden_unet_in *in, golden_job a, golden_job b,
-                       const char *what)
+static float *forward_any(void *u, golden_job job, const void *in, size_t *n)
 {
-    size_t n, m;
-    float *x = forward(&f->unet, a, in, &n), *y = forward(&f->unet, b, in, &m);
-
-    CHECK(n == m);
-    golden_check_bits(what, &a, x, y, n);
-    free(x);
-    free(y);
+    return forward(u, job, in, n);
 }
 
-/* Entry by entry against the whole. */
-static void check_entries(fixture *f, golden_job job, const golden_unet_in *in, const char *what)
+/* Entry by entry against the whole, which has two. */
+static void check_entries(const golden_forward *u, golden_job job, const golden_unet_in *in,
+                          const char *what)
 {
-    size_t n, m;
-    float *all = forward(&f->unet, job, in, &n);
+    golden_unet_in one[2] = {golden_unet_entry(in, 0), golden_unet_entry(in, 1)};
 
-    for (int32_t i = 0; i < in->n; i++) {
-        golden_unet_in one = golden_unet_entry(in, i);
-        float *x = forward(&f->unet, job, &one, &m);
-        CHECK(m * (size_t)in->n == n);
-        golden_check_bits(what, &job, all ? all + (size_t)i * m : NULL, x, m);
-        free(x);
-    }
-    free(all);
+    CHECK(in->n == 2);
+    golden_check_entries(u, job, in, one, sizeof *one, 2, what);
 }
 
 static void batch_checks(fixture *f, const char *name, tsr_dtype dtype)
 {
     static const float MIXED[2] = {999.0f, 1.5f};
+    const golden_forward u = {forward_any, &f->unet};
     golden_unet_in in, twice;
     golden_job job = golden_job_best(dtype);
     float *sample;
 
     if (!golden_unet_inputs(&f->g, name, NULL, &in))
         return;
-    CHECK(in.n == 2);
-    check_entries(f, job, &in, "a batch of two and two of one");
+    check_entries(&u, job, &in, "a batch of two and two of one");
     twice = in;
     twice.timesteps = MIXED;
-    check_entries(f, job, &twice, "entries with times of their own");
+    check_entries(&u, job, &twice, "entries with times of their own");
     in.latent_n = 1;
-    check_entries(f, job, &in, "latents that the entries share");
+    check_entries(&u, job, &in, "latents that the entries share");
     sample = malloc(2 * in.sample_size * sizeof *sample);
     if (sample) {
-        size_t n, m;
-        float *x, *y;
         memcpy(sample, in.sample, in.sample_size * sizeof *sample);
         memcpy(sample + in.sample_size, in.sample, in.sample_size * sizeof *sample);
         twice = in;
         twice.latent_n = 2;
         twice.sample = sample;
-        x = forward(&f->unet, job, &in, &n);
-        y = forward(&f->unet, job, &twice, &m);
-        CHECK(n == m);
-        golden_check_bits("shared latents and repeated ones", &job, x, y, n);
-        free(x);
-        free(y);
+        golden_check_same(&u, job, &in, job, &twice, "shared latents and repeated ones");
     }
     free(sample);
 }
@@ -220,27 +199,16 @@ static void unet__windows_threads_steps__change_no_bit(void)
     for (size_t i = 0; i < 4; i++) {
         fixture f;
         golden_unet_in in, late;
-        golden_job job = golden_job_best(i % 2 ? TSR_F32 : TSR_F16), other;
-        size_t n = 0, m = 0;
-        float *x, *y;
+        const golden_forward u = {forward_any, &f.unet};
+        golden_job job = golden_job_best(i % 2 ? TSR_F32 : TSR_F16);
 
         if (fixture_open(&f, golden_root(0), CASES[i / 2][0]) &&
             golden_unet_inputs(&f.g, CASES[i / 2][1], NULL, &in)) {
-            other = job;
-            other.window_rows = 4;
-            check_same(&f, &in, job, other, "windows of four rows");
-            other = job;
-            other.n_threads = 1;
-            check_same(&f, &in, job, other, "one thread and two");
+            golden_check_windows_threads(&u, job, &in);
             late = in;
             late.n_steps = 3;
             late.step = 1;
-            x = forward(&f.unet, job, &in, &n);
-            y = forward(&f.unet, job, &late, &m);
-            CHECK(n == m);
-            golden_check_bits("the second of three steps", &job, x, y, n);
-            free(x);
-            free(y);
+            golden_check_same(&u, job, &in, job, &late, "the second of three steps");
         }
         fixture_close(&f);
     }

@@ -25,6 +25,43 @@ void golden_check_bits(const char *what, const golden_job *job, const float *a, 
               golden_precision(job), a && b ? test_max_abs_diff(a, b, n) : 0.0);
 }
 
+void golden_check_same(const golden_forward *f, golden_job a, const void *in_a, golden_job b,
+                       const void *in_b, const char *what)
+{
+    size_t n, m;
+    float *x = f->run(f->net, a, in_a, &n), *y = f->run(f->net, b, in_b, &m);
+
+    CHECK(n == m);
+    golden_check_bits(what, &a, x, n == m ? y : NULL, n);
+    free(x);
+    free(y);
+}
+
+void golden_check_windows_threads(const golden_forward *f, golden_job job, const void *in)
+{
+    golden_job windows = job, alone = job;
+
+    windows.window_rows = 4;
+    golden_check_same(f, job, in, windows, in, "windows of four rows");
+    alone.n_threads = 1;
+    golden_check_same(f, job, in, alone, in, "one thread and two");
+}
+
+void golden_check_entries(const golden_forward *f, golden_job job, const void *in,
+                          const void *entries, size_t entry_bytes, int32_t n, const char *what)
+{
+    size_t whole, m;
+    float *all = f->run(f->net, job, in, &whole);
+
+    for (int32_t i = 0; i < n; i++) {
+        float *x = f->run(f->net, job, (const char *)entries + (size_t)i * entry_bytes, &m);
+        CHECK(m * (size_t)n == whole);
+        golden_check_bits(what, &job, all ? all + (size_t)i * m : NULL, x, m);
+        free(x);
+    }
+    free(all);
+}
+
 const char *golden_model(int32_t i)
 {
     static const char *const MODELS[] = {"sd1-tiny", "sd1-odd", "sd2-tiny", "sdxl-tiny"};

@@ -22,6 +22,20 @@ golden_job golden_job_best(tsr_dtype dtype);
 void golden_check_bits(const char *what, const golden_job *job, const float *a, const float *b,
                        size_t n);
 
+/* A net as a function of how it is run and what it is given: the output's *n values, for free. */
+typedef struct golden_forward {
+    float *(*run)(void *net, golden_job job, const void *in, size_t *n);
+    void *net;
+} golden_forward;
+/* `in_a` run as `a` and `in_b` run as `b` have the same bits. */
+void golden_check_same(const golden_forward *f, golden_job a, const void *in_a, golden_job b,
+                       const void *in_b, const char *what);
+/* Neither windows of four rows nor one thread change a bit. */
+void golden_check_windows_threads(const golden_forward *f, golden_job job, const void *in);
+/* A batch has the bits of its `n` entries alone, which lie `entry_bytes` apart. */
+void golden_check_entries(const golden_forward *f, golden_job job, const void *in,
+                          const void *entries, size_t entry_bytes, int32_t n, const char *what);
+
 /* The small reference models one by one; NULL after the last. */
 const char *golden_model(int32_t i);
 

@@ -276,7 +276,8 @@ const char *micro_model(const micro_options *o)
     ok = write_index(dir, o) && write_tokenizer(dir, "tokenizer") &&
          write_text(dir, "scheduler", "scheduler_config.json", "%s",
                     o->scheduler ? o->scheduler : euler_json) &&
-         write_part(dir, "text_encoder", "model", clip, record_clip, NULL) &&
+         write_part(dir, "text_encoder", "model", clip, record_clip,
+                    o->text_overflows ? "layers.1.mlp.fc1" : NULL) &&
          write_part(dir, "unet", stem, unet, record_unet,
                     o->unet_overflows ? "mid_block.resnets.0.conv1" : NULL) &&
          write_part(dir, "vae", stem, vae_json, record_vae,

@@ -12,6 +12,7 @@ typedef struct micro_options {
     bool xl;               /* two text encoders, text_time conditioning */
     bool unet_overflows;   /* finite in float32, not in half */
     bool vae_overflows;    /* likewise, in the decoder */
+    bool text_overflows;   /* likewise, in the (first) text encoder */
     const char *scheduler; /* config text; NULL: Euler */
     const char *card;      /* the "tessera" object's text, or NULL */
 } micro_options;

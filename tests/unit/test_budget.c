@@ -2,31 +2,15 @@
 #include "memory/budget.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "tests/support/model_files.h"
 #include "tests/support/test.h"
 
-enum { PATH_BYTES = 5000 };
-
 static const char *root;
-
-static void put(const char *name, const char *text)
-{
-    char path[PATH_BYTES];
-    tsr_err err;
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    REQUIRE(tsr_make_parent_dirs(path, &err) == TSR_OK);
-    f = fopen(path, "wb");
-    REQUIRE(f);
-    fputs(text, f);
-    fclose(f);
-}
 
 static void mem_field__kernel_text__is_read_in_bytes(void)
 {
@@ -73,21 +57,23 @@ static void mem_cgroup__v2_limits__the_tightest_level_holds(void)
     root = test_temp_dir();
     CHECK(tsr_mem_cgroup_free(root, self) == SIZE_MAX);
     CHECK(tsr_mem_cgroup_free(root, "") == SIZE_MAX);
-    put("a/b/memory.max", "max\n");
-    put("a/b/memory.current", "1000\n");
+    model_file_text(root, "a/b/memory.max", "max\n");
+    model_file_text(root, "a/b/memory.current", "1000\n");
     CHECK(tsr_mem_cgroup_free(root, self) == SIZE_MAX);
-    put("a/memory.max", "5000000\n");
-    put("a/memory.current", "2000000\n");
+    model_file_text(root, "a/memory.max", "5000000\n");
+    model_file_text(root, "a/memory.current", "2000000\n");
     CHECK(tsr_mem_cgroup_free(root, self) == 3000000);
-    put("a/b/memory.high", "1001000\n"); /* the soft limit throttles: as good as a limit */
+    model_file_text(root, "a/b/memory.high",
+                    "1001000\n"); /* the soft limit throttles: as good as a limit */
     CHECK(tsr_mem_cgroup_free(root, self) == 1000000);
-    put("a/memory.stat", "anon 5\ninactive_file 600000\n"); /* given back on demand */
-    put("a/b/memory.high", "max\n");
+    model_file_text(root, "a/memory.stat",
+                    "anon 5\ninactive_file 600000\n"); /* given back on demand */
+    model_file_text(root, "a/b/memory.high", "max\n");
     CHECK(tsr_mem_cgroup_free(root, self) == 3600000);
-    put("a/memory.current", "6000000\n");
-    put("a/memory.stat", "inactive_file 0\n");
+    model_file_text(root, "a/memory.current", "6000000\n");
+    model_file_text(root, "a/memory.stat", "inactive_file 0\n");
     CHECK(tsr_mem_cgroup_free(root, self) == 0);
-    put("a/memory.stat", "inactive_file 99999999999\n");
+    model_file_text(root, "a/memory.stat", "inactive_file 99999999999\n");
     CHECK(tsr_mem_cgroup_free(root, self) == 5000000);
 }
 
@@ -96,12 +82,13 @@ static void mem_cgroup__v1_limits__are_found_at_the_mount_point(void)
     static const char self[] = "9:memory:/docker/0123\n0::/\n";
 
     root = test_temp_dir();
-    put("memory/memory.limit_in_bytes", "9223372036854771712\n"); /* the kernel's "none" */
-    put("memory/memory.usage_in_bytes", "4096\n");
+    model_file_text(root, "memory/memory.limit_in_bytes",
+                    "9223372036854771712\n"); /* the kernel's "none" */
+    model_file_text(root, "memory/memory.usage_in_bytes", "4096\n");
     CHECK(tsr_mem_cgroup_free(root, self) > (size_t)1 << 62);
-    put("memory/memory.limit_in_bytes", "268435456\n");
+    model_file_text(root, "memory/memory.limit_in_bytes", "268435456\n");
     CHECK(tsr_mem_cgroup_free(root, self) == 268435456 - 4096);
-    put("memory/memory.stat", "inactive_file 1\ntotal_inactive_file 4000\n");
+    model_file_text(root, "memory/memory.stat", "inactive_file 1\ntotal_inactive_file 4000\n");
     CHECK(tsr_mem_cgroup_free(root, self) == 268435456 - 96);
 }
 

@@ -1,29 +1,13 @@
 /* test_cgroup.c -- limits found in made-up control group trees, v1 and v2. */
 #include "base/cgroup.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "tests/support/model_files.h"
 #include "tests/support/test.h"
 
-enum { PATH_BYTES = 5000 };
-
 static const char *root;
-
-static void put(const char *name, const char *text)
-{
-    char path[PATH_BYTES];
-    tsr_err err;
-    FILE *f;
-
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    REQUIRE(tsr_make_parent_dirs(path, &err) == TSR_OK);
-    f = fopen(path, "wb");
-    REQUIRE(f);
-    fputs(text, f);
-    fclose(f);
-}
 
 static const char v1_self[] =
     "12:cpu,cpuacct:/slice/job\n5:memory:/slice/job\n1:name=systemd:/x\n0::/other\n";
@@ -73,12 +57,12 @@ static void cgroup_numbers__kernel_formats__are_read(void)
     uint64_t v[3] = {9, 9, 9};
 
     root = test_temp_dir();
-    put("a/two", "200000 100000\n");
-    put("a/max", "max 100000\n");
-    put("a/none", "-1\n");
-    put("a/odd", "12x 5\n");
-    put("a/empty", "");
-    put("a/stat", "inactive 1\ninactive_file 4096\nactive_file 7\n");
+    model_file_text(root, "a/two", "200000 100000\n");
+    model_file_text(root, "a/max", "max 100000\n");
+    model_file_text(root, "a/none", "-1\n");
+    model_file_text(root, "a/odd", "12x 5\n");
+    model_file_text(root, "a/empty", "");
+    model_file_text(root, "a/stat", "inactive 1\ninactive_file 4096\nactive_file 7\n");
     REQUIRE(tsr_cgroup_find(&g, "memory", root, "0::/a\n"));
     CHECK(tsr_cgroup_numbers(&g, "two", v, 3) == 2 && v[0] == 200000 && v[1] == 100000 &&
           v[2] == 9);
@@ -94,13 +78,13 @@ static void cgroup_numbers__kernel_formats__are_read(void)
 static void cgroup_cpus__quota_at_any_level__is_rounded_up(void)
 {
     root = test_temp_dir();
-    put("a/b/cpu.max", "max 100000\n");
+    model_file_text(root, "a/b/cpu.max", "max 100000\n");
     CHECK(tsr_cgroup_cpus(root, "0::/a/b\n") == INT32_MAX);
-    put("a/cpu.max", "150000 100000\n");
+    model_file_text(root, "a/cpu.max", "150000 100000\n");
     CHECK(tsr_cgroup_cpus(root, "0::/a/b\n") == 2);
-    put("a/b/cpu.max", "1000 100000\n");
+    model_file_text(root, "a/b/cpu.max", "1000 100000\n");
     CHECK(tsr_cgroup_cpus(root, "0::/a/b\n") == 1);
-    put("a/b/cpu.max", "100000 0\n");
+    model_file_text(root, "a/b/cpu.max", "100000 0\n");
     CHECK(tsr_cgroup_cpus(root, "0::/a/b\n") == 2);
     CHECK(tsr_cgroup_cpus(root, "0::/elsewhere\n") == INT32_MAX);
     CHECK(tsr_cgroup_cpus(root, "") == INT32_MAX);
@@ -109,11 +93,12 @@ static void cgroup_cpus__quota_at_any_level__is_rounded_up(void)
 static void cgroup_cpus__v1__reads_quota_and_period(void)
 {
     root = test_temp_dir();
-    put("cpu/slice/job/cpu.cfs_quota_us", "-1\n");
-    put("cpu/slice/job/cpu.cfs_period_us", "100000\n");
+    model_file_text(root, "cpu/slice/job/cpu.cfs_quota_us", "-1\n");
+    model_file_text(root, "cpu/slice/job/cpu.cfs_period_us", "100000\n");
     CHECK(tsr_cgroup_cpus(root, v1_self) == INT32_MAX);
-    put("cpu/cpu.cfs_quota_us", "400000\n"); /* the mount point of a container: its own group */
-    put("cpu/cpu.cfs_period_us", "100000\n");
+    model_file_text(root, "cpu/cpu.cfs_quota_us",
+                    "400000\n"); /* the mount point of a container: its own group */
+    model_file_text(root, "cpu/cpu.cfs_period_us", "100000\n");
     CHECK(tsr_cgroup_cpus(root, v1_self) == 4);
 }
 

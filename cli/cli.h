@@ -34,6 +34,8 @@ tsr_status tsr_cli_encode(tsr_cli *c);
 tsr_status tsr_cli_convert(tsr_cli *c);
 tsr_status tsr_cli_bench(tsr_cli *c);
 tsr_status tsr_cli_replay(tsr_cli *c);
+/* gen bench --ops, with the descriptor that gen bench has filled in. */
+tsr_status tsr_cli_bench_ops(tsr_cli *c, const tsr_run_desc *asked);
 
 /* Opens the context, and the model as well: what the commands begin with. The model is --model,
  * the embedded one, or what gen convert is given. */

@@ -1,21 +1,23 @@
-/* cmd_bench.c -- gen bench: a whole run, measured.
+/* cmd_bench.c -- gen bench: a whole run, measured (with --ops op by op: bench_ops.c).
  *
  * One picture warms up (page cache, clocks, pool), then three are measured, each in a run of its
  * own from the same seed, so that a phase's seconds are those of one picture; the medians are
- * printed, with the spread of the whole. Nothing is written. */
+ * printed, with the spread of the whole. Waiting is for weights: resident ones as they are loaded,
+ * streamed ones when they come late; rates leave it out. Nothing is written. */
 #include "cli/cli.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "memory/budget.h"
 
 enum { MEASURED = 3, MAX_PHASES = 8 };
 
 typedef struct bench {
     char name[MAX_PHASES][16];
-    double seconds[MAX_PHASES][MEASURED];
+    double seconds[MAX_PHASES][MEASURED], waiting[MAX_PHASES][MEASURED];
     double total[MEASURED], steps_per_second[MEASURED];
     double gflop[MAX_PHASES];
     int32_t n_phases, width, height, steps;
@@ -38,6 +40,7 @@ static void note(bench *b, const tsr_run *run, int32_t round, double seconds)
     for (int32_t p = 0; p < b->n_phases; p++) {
         snprintf(b->name[p], sizeof b->name[p], "%s", i.phases[p].name);
         b->seconds[p][round] = i.phases[p].seconds;
+        b->waiting[p][round] = i.phases[p].seconds_waiting_for_weights;
         b->gflop[p] = i.phases[p].flops / 1e9;
     }
     b->total[round] = seconds;
@@ -72,12 +75,13 @@ static void print_table(const tsr_cli *c, const bench *b)
     printf("%dx%d, %d steps, tier %s, %d threads, peak %s; median of %d pictures after a warm-up\n",
            b->width, b->height, b->steps, tsr_context_tier(c->ctx), tsr_context_threads(c->ctx),
            tsr_bytes_text(b->peak, peak, sizeof peak), MEASURED);
-    printf("%-10s %10s %12s\n", "phase", "seconds", "GFLOP/s");
+    printf("%-10s %10s %10s %12s\n", "phase", "seconds", "waiting", "GFLOP/s");
     for (int32_t p = 0; p < b->n_phases; p++) {
         double s = median(b->seconds[p]);
-        printf("%-10s %10.3f", b->name[p], s);
-        if (s > 0 && b->gflop[p] > 0)
-            printf(" %12.1f", b->gflop[p] / s);
+        double waiting = median(b->waiting[p]);
+        printf("%-10s %10.3f %10.3f", b->name[p], s, waiting);
+        if (s > waiting && b->gflop[p] > 0)
+            printf(" %12.1f", b->gflop[p] / (s - waiting));
         printf("\n");
     }
     printf("%-10s %10.3f  (%.3f %.3f %.3f), %.2f steps a second\n", "picture", median(b->total),
@@ -91,8 +95,9 @@ static void print_json(const tsr_cli *c, const bench *b)
            b->width, b->height, b->steps, tsr_context_tier(c->ctx), tsr_context_threads(c->ctx),
            b->peak);
     for (int32_t p = 0; p < b->n_phases; p++)
-        printf("%s{\"name\":\"%s\",\"seconds\":%.6f,\"gflop\":%.3f}", p ? "," : "", b->name[p],
-               median(b->seconds[p]), b->gflop[p]);
+        printf("%s{\"name\":\"%s\",\"seconds\":%.6f,\"seconds_waiting_for_weights\":%.6f,"
+               "\"gflop\":%.3f}",
+               p ? "," : "", b->name[p], median(b->seconds[p]), median(b->waiting[p]), b->gflop[p]);
     printf("],\"seconds_total\":%.6f,\"steps_per_second\":%.6f}\n", median(b->total),
            median(b->steps_per_second));
 }
@@ -114,10 +119,12 @@ tsr_status tsr_cli_bench(tsr_cli *c)
         desc.seed_given = true;
     }
     TSR_TRY(tsr_cli_open_model(c));
+    tsr_cli_catch_signals();
+    if (c->opt.ops)
+        return tsr_cli_bench_ops(c, &desc);
     b = tsr_calloc(1, sizeof *b);
     if (!b)
         TSR_FAIL(&c->err, TSR_E_OOM, "out of memory");
-    tsr_cli_catch_signals();
     for (int32_t round = -1; round < MEASURED && st == TSR_OK; round++)
         st = run_once(c, &desc, b, round);
     tsr_progress_line_wipe(&c->line);

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "memory/budget.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "cli/latents_file.h"
 #include "cli/out_path.h"
 #include "cli/picture_read.h"

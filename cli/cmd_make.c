@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "cli/keep_latents.h"
 #include "cli/latents_file.h"
 #include "cli/out_path.h"
@@ -96,9 +97,7 @@ static tsr_status make_picture(tsr_cli *c, tsr_run *run, outputs *out)
     double start = tsr_clock_seconds();
     tsr_status made, written;
 
-    if (tsr_cli_interrupted())
-        return TSR_E_CANCELLED;
-    out->pending = true;
+    out->pending = true; /* after a signal, too: the library stops at once, and may have latents */
     made = tsr_cli_library(c, tsr_run_next(run, &pic));
     if (!pic.rgb)
         return made;

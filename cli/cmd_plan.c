@@ -31,9 +31,9 @@ static void print_phase(const tsr_phase_info *p)
 }
 
 /* Where the phase's weights and activations are, in words. */
-static void print_placement(const tsr_phase_info *p)
+static void print_placement(const tsr_phase_info *p, int32_t batch)
 {
-    const char *each = p->n_calls > 1 ? " a call" : "";
+    const char *each = p->n_calls > 1 ? batch > 1 ? " a call and picture" : " a call" : "";
     char bytes[24], all[24];
 
     if (p->n_calls == 0)
@@ -67,6 +67,11 @@ static void print_settings(const tsr_cli *c, const tsr_run_info *i)
     printf("%dx%d, %d picture%s, %d steps of %s, sigmas %s, guidance %g\n", i->width, i->height,
            i->n_pictures, i->n_pictures == 1 ? "" : "s", i->steps, i->scheduler, i->sigmas,
            (double)i->guidance);
+    if (i->n_pictures > 1 && i->batch > 1)
+        printf("denoised %d at a time: each weight is read once a step for all of them\n",
+               i->batch);
+    else if (i->n_pictures > 1)
+        printf("denoised one at a time, which is no slower\n");
     printf("%s on %s, tier %s, %d thread%s\n\n", i->precision, tsr_context_backend(c->ctx),
            tsr_context_tier(c->ctx), tsr_context_threads(c->ctx),
            tsr_context_threads(c->ctx) == 1 ? "" : "s");
@@ -85,7 +90,7 @@ static void print_phases(const tsr_run_info *i)
     }
     printf("\n");
     for (int32_t p = 0; p < i->n_phases; p++)
-        print_placement(&i->phases[p]);
+        print_placement(&i->phases[p], i->batch);
     printf("\n%-17s %.1f GFLOP a picture\n", "work", flops / 1e9);
     printf("%-17s %.2f seconds a picture, predicted\n", "time", seconds);
 }

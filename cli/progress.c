@@ -3,22 +3,14 @@
 
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "memory/budget.h"
 
 enum { DEFAULT_COLUMNS = 80, MAX_COLUMNS = 200 };
 
 #define SECONDS_BETWEEN 0.1
-
-double tsr_clock_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void tsr_progress_line_init(tsr_progress_line *line, FILE *to, bool wanted)
 {
@@ -47,22 +39,25 @@ static void put_time(char *buf, size_t bytes, double seconds)
 char *tsr_progress_text(const tsr_progress *p, char *buf, size_t bytes)
 {
     static const char *const phases[] = {"load", "text", "denoise", "decode", "encode"};
-    char now[24], peak[24], steps[128] = "", left[24];
+    char now[24], peak[24], steps[128] = "", left[24], last[16] = "";
+    int32_t together = p->n_together > 1 ? p->n_together : 1;
     double rest;
 
     if (p->step > 0 && p->seconds > 0 && p->phase == TSR_PHASE_DENOISE) {
-        /* this picture's steps, and whole pictures after it at the same speed */
+        /* these pictures' steps, and those of the pictures after them at the same speed */
         rest = (double)(p->n_steps - p->step) +
-               (double)(p->n_pictures - 1 - p->picture) * (double)p->n_steps;
+               (double)(p->n_pictures - together - p->picture) / together * p->n_steps;
         put_time(left, sizeof left, rest * p->seconds / p->step);
         snprintf(steps, sizeof steps, "  step %d/%d  %.3g it/s  %s left", p->step, p->n_steps,
                  p->step / p->seconds, left);
     } else if (p->n_steps > 1) {
         snprintf(steps, sizeof steps, "  step %d/%d", p->step, p->n_steps);
     }
-    snprintf(buf, bytes, "%-7s  %d/%d%s  %s now, %s peak",
+    if (together > 1)
+        snprintf(last, sizeof last, "-%d", p->picture + together);
+    snprintf(buf, bytes, "%-7s  %d%s/%d%s  %s now, %s peak",
              (unsigned)p->phase < sizeof phases / sizeof *phases ? phases[p->phase] : "",
-             p->picture + 1, p->n_pictures, steps,
+             p->picture + 1, last, p->n_pictures, steps,
              tsr_bytes_text(p->resident_bytes, now, sizeof now),
              tsr_bytes_text(p->peak_bytes, peak, sizeof peak));
     return buf;

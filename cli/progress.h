@@ -2,8 +2,9 @@
  *
  *     denoise  2/4  step 12/25  3.41 it/s  0:11 left  412 MiB now, 430 MiB peak
  *
- * It is rewritten in place at most ten times a second, cut to the terminal's width, and wiped
- * before anything else is printed and at the end. Without a terminal there is none. */
+ * Pictures that are denoised together are told together: 1-3/8. It is rewritten in place at most
+ * ten times a second, cut to the terminal's width, and wiped before anything else is printed and at
+ * the end. Without a terminal there is none. */
 #ifndef TSR_CLI_PROGRESS_H
 #define TSR_CLI_PROGRESS_H
 
@@ -27,7 +28,5 @@ void tsr_progress_line_put(tsr_progress_line *line, const char *text);
 void tsr_progress_line_wipe(tsr_progress_line *line);
 /* The text alone, cut to `bytes`; returns buf. */
 char *tsr_progress_text(const tsr_progress *p, char *buf, size_t bytes);
-
-double tsr_clock_seconds(void); /* monotonic */
 
 #endif

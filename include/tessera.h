@@ -85,11 +85,11 @@ typedef enum tsr_backend_kind {
 } tsr_backend_kind;
 
 typedef enum tsr_cpu_tier {
-    TSR_TIER_AUTO,     /* the fastest that this machine has */
-    TSR_TIER_PORTABLE, /* plain C: the oracle */
-    TSR_TIER_AVX2,     /* AVX2, FMA, F16C */
-    TSR_TIER_AVX512,   /* AVX-512 F, BW, DQ, VL */
-    TSR_TIER_AVX512FP16
+    TSR_TIER_AUTO,      /* the fastest that this machine has */
+    TSR_TIER_PORTABLE,  /* plain C: the oracle */
+    TSR_TIER_AVX2,      /* AVX2, FMA, F16C */
+    TSR_TIER_AVX512,    /* AVX-512 F, BW, DQ, VL */
+    TSR_TIER_AVX512FP16 /* and arithmetic in halves, for linear layers in fp16 */
 } tsr_cpu_tier;
 
 typedef struct tsr_context_desc {
@@ -207,6 +207,7 @@ typedef struct tsr_progress {
     tsr_phase phase;
     int32_t step, n_steps;       /* done so far in this phase; a Heun step counts each model call */
     int32_t picture, n_pictures; /* index of the picture being made */
+    int32_t n_together;          /* so many from `picture` on are denoised together; else 1 */
     double seconds;              /* since this phase began */
     size_t resident_bytes, peak_bytes;
 } tsr_progress;
@@ -236,7 +237,8 @@ typedef struct tsr_run_desc {
     uint64_t seed;               /* of the first picture, used when seed_given */
     bool seed_given;
     tsr_rng_kind rng;
-    int32_t n_pictures; /* 0: 1. Picture i is drawn from seed + i, as if made alone */
+    int32_t n_pictures; /* 0: 1. Picture i is drawn from seed + i, as if made alone; as many as is
+                         * fastest within the budget are denoised together */
     tsr_precision precision;
     /* SDXL's size conditions; zero width: the picture's size */
     int32_t original_width, original_height, crop_x, crop_y, target_width, target_height;
@@ -264,6 +266,7 @@ typedef struct tsr_run_desc {
     bool strict;           /* refuse rather than degrade */
     bool plan_only; /* tsr_run_next will not be called: reserve nothing, and refuse nothing: what
                      * does not fit is planned at its least, predicted above its budget */
+    bool time_ops;  /* time every op: tsr_run_get_ops */
     /* who listens */
     tsr_progress_fn progress;
     void *progress_user;
@@ -301,8 +304,9 @@ tsr_status tsr_run_next(tsr_run *run, tsr_picture *pic);
 
 /* The latents that the run has finished last, fp32 [N,C,h,w] as tsr_picture has them: those of the
  * picture that was handed out, or, after a failure of tsr_run_next, of the one that could not be
- * decoded. TSR_TASK_DECODE makes the picture of them, whenever, and in whatever budget. False when
- * there are none: the steps are not done. Valid as long as a picture. */
+ * decoded; and of those after it that were denoised with it. TSR_TASK_DECODE makes the picture of
+ * them, whenever, and in whatever budget. False when there are none: the steps are not done. Valid
+ * as long as a picture. */
 bool tsr_run_latents(const tsr_run *run, const float **latents, int32_t shape[4]);
 
 typedef struct tsr_phase_info {
@@ -312,12 +316,14 @@ typedef struct tsr_phase_info {
     double seconds, seconds_waiting_for_weights, predicted_seconds;
     double flops;    /* counted, one picture */
     int32_t n_calls; /* of the networks, one picture; 0: the task has no such phase */
-    /* as planned, one picture: weights read while it runs, activations written and read */
+    /* as planned, one picture (its share of a batch): weights read while it runs, activations
+     * written and read */
     uint64_t streamed_bytes, spilled_bytes;
 } tsr_phase_info;
 
 typedef struct tsr_run_info {
     int32_t width, height, frames, steps, n_pictures;
+    int32_t batch; /* pictures that are denoised together, at most */
     uint64_t seed;
     float guidance;
     const char *scheduler, *sigmas, *precision, *model_hash, *plan_hash;
@@ -333,6 +339,34 @@ typedef struct tsr_run_info {
     int32_t n_phases;
     const tsr_phase_info *phases;
 } tsr_run_info;
+
+/* One kind of work in one network: ops of the same kind and shape, together. */
+typedef struct tsr_op_info {
+    const char *phase; /* "text", "denoise", "decode" */
+    bool once;         /* before the first step; else in every call (text: a prompt; decode: one) */
+    const char *what;  /* "conv2d 3x3, 2x64x64, 320 to 320" */
+    const char *method; /* "": the plain sum; "winograd", whose flops are those of the plain sum */
+    bool matrix;        /* convolution, linear or attention */
+    int32_t n_ops;
+    double flops, bytes; /* of one call; operands, weights and results count once */
+    double seconds;      /* of one call: the mean of all that were made */
+} tsr_op_info;
+
+/* What the ops of a run with `time_ops` took, phase by phase, the longest first, after its
+ * pictures. A row whose `what` is "all of it" has the whole call, waiting for weights included.
+ * *ops lives until the next call or the end of the run. TSR_E_USAGE without `time_ops`, TSR_E_OOM.
+ */
+tsr_status tsr_run_get_ops(tsr_run *run, const tsr_op_info **ops, int32_t *n);
+
+typedef struct tsr_roof {
+    int32_t n_threads;
+    double flops; /* multiply-adds in registers, counted twice, a second; 0: unknown */
+    double bytes; /* read from memory a second */
+} tsr_roof;
+
+/* Measures what `n_threads` of the context's threads can do at most: half a second and 128 MiB.
+ * Errors: TSR_E_USAGE, TSR_E_OOM. */
+tsr_status tsr_context_roof(tsr_context *ctx, int32_t n_threads, tsr_roof *roof);
 
 /* What was resolved and planned, and what was measured so far. Strings live as long as the run. */
 void tsr_run_get_info(const tsr_run *run, tsr_run_info *info);

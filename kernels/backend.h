@@ -4,10 +4,15 @@
  * It decides nothing about memory: it only says how many bytes a packed weight and an op's
  * scratch take, which the planner turns into offsets.
  *
+ * Entries. Operands are seen with the output's entries. One that is the same for several of them
+ * has an entry_stride of 0, and `data` may lie outside of the value: what may be touched are the
+ * window's entries and no others. All sizes of tables (stats) are the output's.
+ *
  * Rows. Every operand and the output may hold some rows only: row y of entry n is at
  *     data + n * entry_stride + (y - row0) * row_stride,
  * rows are dense, and entries may have anything between them. A window needs these rows:
- *     conv2d        x, x2: those under its taps (of the source, where there is a resize)
+ *     conv2d        x, x2: those under its taps (of the source, where there is a resize), and
+ *                   under those of the whole tiles that it touches (row_unit)
  *     attention     k, v: all keys, or those of [kv0, kv1); q as the others
  *     group_norm    x, x2: its own with `stats`, else the whole image
  *     latent_in     x: all rows, which are channels of an NCHW value
@@ -70,7 +75,7 @@ typedef struct tsr_call {
      * T) writes the output. carry NULL: one call over all tokens. kv0 is a multiple of kv_block. */
     void *carry; /* 64-byte aligned, as stats */
     int32_t kv0, kv1;
-    void *work; /* 64-byte aligned scratch of work_bytes */
+    void *work; /* 64-byte aligned scratch of work_bytes, or of least_work */
     size_t work_bytes;
     tsr_pool *pool;
 } tsr_call;
@@ -131,7 +136,8 @@ struct tsr_backend {
     /* group_norm: bytes of `stats`, and filling it for the window's rows. */
     size_t (*stats_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
     void (*norm_stats)(const tsr_backend *b, const tsr_call *call);
-    /* attention: tokens a key/value block has, and bytes of `carry` for a window of queries. */
+    /* attention: tokens a key/value block has, and bytes of `carry` for a window of queries; that
+     * of several entries is at most so many times that of one. */
     int32_t (*kv_block)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
     size_t (*carry_bytes)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
                           const tsr_window *window);
@@ -143,6 +149,20 @@ struct tsr_backend {
     void (*run)(const tsr_backend *b, const tsr_call *call);
     /* True when every element of the value is finite. Waits for a device's compute queue. */
     bool (*all_finite)(const tsr_backend *b, const tsr_tensor *x, tsr_pool *pool);
+    /* How it computes the op where that is not the plain sum: "winograd". NULL: it is. The function
+     * may be NULL, too. */
+    const char *(*method)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
+    /* conv2d: the output's rows are made in tiles of this many, the first at row 0. A window may
+     * begin and end anywhere, but a tile is made whole, and made again by every window that it
+     * reaches into. 1: no tiles. The function may be NULL, too. */
+    int32_t (*row_unit)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
+    /* What it can do with instead of work_bytes, somewhat slower, with the same bits: tsr_call's
+     * work_bytes says which of the two there is. The function may be NULL: no less. */
+    size_t (*least_work)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
+                         const tsr_window *window, int32_t n_threads);
+    /* One thread's multiply-adds that never leave the registers, `rounds` times a few dozen: the
+     * roof of every kernel. Returns their FLOPs. May be NULL. */
+    double (*fma)(const tsr_backend *b, int32_t rounds);
     const tsr_device *device; /* NULL: operands are in host memory */
     const void *impl;         /* the backend's own */
 };

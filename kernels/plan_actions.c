@@ -74,7 +74,8 @@ static void release_weights(tsr_lower *l, const tsr_chain *c)
 
 static int32_t work_item(tsr_lower *l, tsr_chain *c, const tsr_op *op, const tsr_window *w)
 {
-    size_t bytes = l->b->work_bytes(l->b, l->t, op, w, l->n_threads);
+    bool least = l->k->least_work && l->b->least_work;
+    size_t bytes = (least ? l->b->least_work : l->b->work_bytes)(l->b, l->t, op, w, l->n_threads);
 
     if (bytes == 0)
         return 0;
@@ -156,6 +157,15 @@ static int32_t keys_a_block(const tsr_lower *l, const tsr_op *op)
     return (int32_t)tsr_min_size(keys, (size_t)k->h * (size_t)k->w);
 }
 
+/* The running maximum, sum and output of all the window's queries, entry by entry. */
+static size_t carry_bytes(const tsr_lower *l, const tsr_op *op, const tsr_window *w)
+{
+    tsr_window one = *w;
+
+    one.n1 = one.n0 + 1;
+    return (size_t)(w->n1 - w->n0) * l->b->carry_bytes(l->b, l->t, op, &one);
+}
+
 /* Rows of v with tokens [kv0,kv1), through one of its two buffers. */
 static tsr_operand load_keys(tsr_lower *l, tsr_val v, tsr_rows tokens, int32_t turn, int32_t issue)
 {
@@ -221,7 +231,7 @@ static void lower_attention(tsr_lower *l, tsr_chain *c, int32_t i)
         a.in[0] = tsr_lower_read(l, i, 0);
         read_keys(l, &a, turn, before);
         if (!carry)
-            carry = tsr_lower_item(l, l->b->carry_bytes(l->b, l->t, op, &a.window), TSR_ITEM_WORK);
+            carry = tsr_lower_item(l, carry_bytes(l, op, &a.window), TSR_ITEM_WORK);
         tsr_lower_touch(l, carry);
         a.carry = carry;
         a.work = work_item(l, c, op, &a.window);

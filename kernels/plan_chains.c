@@ -134,7 +134,7 @@ void tsr_chain_needs(const tsr_lower *l, tsr_chain *c, tsr_rows part)
                 tsr_rows one;
                 if (t->ops[j].in[k] != out)
                     continue;
-                one = tsr_plan_rows_read(t, &t->ops[j], k, c->need[j - c->a]);
+                one = tsr_plan_rows_read(l->b, t, &t->ops[j], k, c->need[j - c->a]);
                 r.begin = tsr_min_i32(r.begin, one.begin);
                 r.end = tsr_max_i32(r.end, one.end);
             }
@@ -188,7 +188,7 @@ static window_bytes measure(const tsr_lower *l, tsr_chain *c, int32_t rows)
         for (int32_t k = 0; k < 4; k++)
             if (op->in[k] && !tsr_chain_internal(l, c, op->in[k]) &&
                 tsr_plan_reach(l->t, op, k) != TSR_REACH_WHOLE)
-                note_strip(l, op->in[k], tsr_plan_rows_read(l->t, op, k, need), &w);
+                note_strip(l, op->in[k], tsr_plan_rows_read(l->b, l->t, op, k, need), &w);
         if (tsr_chain_internal(l, c, op->out))
             w.inside += tsr_plan_rows_bytes(&l->t->values[op->out], need.end - need.begin);
         else if (!c->stats)
@@ -219,18 +219,29 @@ static bool fits(const tsr_lower *l, const window_bytes *w, bool strips)
     return w->inside <= inside && (!strips || w->strip <= l->k->strip_bytes);
 }
 
-/* The largest number of rows that fits, by halves: a multiple of four where it can be one. */
+/* Rows of the largest tile in the chain: fewer would be made more than once. */
+static int32_t row_unit(const tsr_lower *l, const tsr_chain *c)
+{
+    int32_t unit = 1;
+
+    for (int32_t i = c->a; i <= c->b && !c->stats; i++)
+        unit = tsr_max_i32(unit, tsr_plan_row_unit(l->b, l->t, &l->t->ops[i]));
+    return unit;
+}
+
+/* The largest number of rows that fits, by halves: a multiple of four where it can be one, but not
+ * fewer than a tile's. */
 static int32_t choose_rows(const tsr_lower *l, tsr_chain *c)
 {
     window_bytes w = measure(l, c, c->h);
     bool strips = w.strip > 0;
-    int32_t rows = c->h;
+    int32_t rows = c->h, least = row_unit(l, c);
 
     if (!strips && w.inside > l->k->window_bytes && streamed_bytes(l, c) > l->k->hold_bytes)
         return c->h;
-    while (rows > 1 && !fits(l, &w, strips)) {
+    while (rows > least && !fits(l, &w, strips)) {
         rows = tsr_div_up(rows, 2);
-        rows = rows > 4 ? tsr_div_up(rows, 4) * 4 : rows;
+        rows = rows > 4 ? tsr_div_up(rows, 4) * 4 : tsr_max_i32(rows, least);
         w = measure(l, c, rows);
     }
     return rows;

@@ -26,6 +26,7 @@ typedef struct tsr_knobs {
     size_t strip_above;  /* larger values exist in strips only */
     size_t strip_bytes;  /* of one strip */
     bool strip_keys;     /* attention's keys and values, too */
+    bool least_work;     /* ops do with little scratch */
 } tsr_knobs;
 
 typedef struct tsr_rows {
@@ -36,7 +37,10 @@ typedef struct tsr_rows {
 typedef enum tsr_reach { TSR_REACH_SAME, TSR_REACH_HALO, TSR_REACH_WHOLE } tsr_reach;
 tsr_reach tsr_plan_reach(const tsr_tape *t, const tsr_op *op, int32_t k);
 /* The rows of operand k that the rows `out` need. */
-tsr_rows tsr_plan_rows_read(const tsr_tape *t, const tsr_op *op, int32_t k, tsr_rows out);
+tsr_rows tsr_plan_rows_read(const tsr_backend *b, const tsr_tape *t, const tsr_op *op, int32_t k,
+                            tsr_rows out);
+int32_t tsr_plan_row_unit(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
+tsr_rows tsr_plan_whole_units(tsr_rows r, int32_t unit);
 bool tsr_plan_has_windows(const tsr_op *op); /* its output can be made by rows */
 size_t tsr_plan_rows_bytes(const tsr_value *v, int32_t n_rows);
 
@@ -144,8 +148,6 @@ void tsr_plan_costs(tsr_plan *p, const tsr_plan_question *q);
 double tsr_plan_read_seconds(double bytes, bool packed); /* I/O time of streaming a weight */
 double tsr_plan_file_bytes(const tsr_weight *w, size_t packed_bytes); /* that are read for it */
 int32_t tsr_plan_steps(const tsr_tape *t);
-/* Of one run of a section whose I/O is `saved` seconds less. */
-double tsr_plan_cost_seconds(const tsr_plan_cost *c, double saved, int32_t n_threads);
 
 /* plan_candidates.c */
 extern const tsr_knobs tsr_candidates[];

@@ -1,7 +1,8 @@
 /* plan_rows.c -- which rows of an operand the rows of an output need.
  *
  * Most ops make row y from row y. A convolution reads rows y * stride - pad .. + R - 1 of its
- * (resized) input: a true halo, and only the picture's border is padded. Attention needs all
+ * (resized) input: a true halo, and only the picture's border is padded; where the backend makes
+ * it in tiles of rows, those of the whole tiles. Attention needs all
  * keys, vectors an entry are needed whole, and the conversions to and from NCHW are taken whole
  * on the NCHW side. A residual that is recorded with other rows than the output (tokens for an
  * image) is needed whole, too. */
@@ -67,6 +68,17 @@ static tsr_rows resized(tsr_rows r, int32_t h, int32_t up)
     return (tsr_rows){tsr_max_i32(begin, 0), tsr_min_i32(end, h)};
 }
 
+int32_t tsr_plan_row_unit(const tsr_backend *b, const tsr_tape *t, const tsr_op *op)
+{
+    return op->kind == TSR_OP_CONV2D && b->row_unit ? b->row_unit(b, t, op) : 1;
+}
+
+tsr_rows tsr_plan_whole_units(tsr_rows r, int32_t unit)
+{
+    return (tsr_rows){r.begin / unit * unit, tsr_div_up(r.end, unit) * unit};
+}
+
+/* `out` may end below the picture. */
 static tsr_rows conv_rows(const tsr_value *x, const tsr_op *op, tsr_rows out)
 {
     int32_t size = op->u.conv.up_h ? op->u.conv.up_h : x->h;
@@ -78,7 +90,8 @@ static tsr_rows conv_rows(const tsr_value *x, const tsr_op *op, tsr_rows out)
     return op->u.conv.up_h ? resized(r, x->h, size) : r;
 }
 
-tsr_rows tsr_plan_rows_read(const tsr_tape *t, const tsr_op *op, int32_t k, tsr_rows out)
+tsr_rows tsr_plan_rows_read(const tsr_backend *b, const tsr_tape *t, const tsr_op *op, int32_t k,
+                            tsr_rows out)
 {
     const tsr_value *x = &t->values[op->in[k]];
 
@@ -86,7 +99,7 @@ tsr_rows tsr_plan_rows_read(const tsr_tape *t, const tsr_op *op, int32_t k, tsr_
     case TSR_REACH_SAME:
         return out;
     case TSR_REACH_HALO:
-        return conv_rows(x, op, out);
+        return conv_rows(x, op, tsr_plan_whole_units(out, tsr_plan_row_unit(b, t, op)));
     case TSR_REACH_WHOLE:
         break;
     }

@@ -346,7 +346,7 @@ static tsr_rows rows_of_window(const tsr_lower *l, const tsr_chain *c, tsr_val v
             tsr_rows one;
             if (op->in[k] != v || tsr_plan_reach(l->t, op, k) == TSR_REACH_WHOLE)
                 continue;
-            one = tsr_plan_rows_read(l->t, op, k, c->need[i - c->a]);
+            one = tsr_plan_rows_read(l->b, l->t, op, k, c->need[i - c->a]);
             all.begin = tsr_min_i32(all.begin, one.begin);
             all.end = tsr_max_i32(all.end, one.end);
         }

@@ -156,6 +156,12 @@ void tsr_program_set_io(tsr_program *p, tsr_io *io, tsr_spill *spill)
     p->spill = spill;
 }
 
+void tsr_program_set_pictures(tsr_program *p, int32_t n)
+{
+    p->is_prepared = p->is_prepared && n == p->n_pictures;
+    p->n_pictures = n;
+}
+
 void tsr_program_watch(tsr_program *p, tsr_val v)
 {
     p->watched = v;

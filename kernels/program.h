@@ -21,6 +21,13 @@
 #include "memory/arena.h"
 #include "memory/spill.h"
 
+/* Seconds in the backend, when somebody asks (tsr_program_time_ops). */
+typedef struct tsr_op_clock {
+    double *seconds;           /* [n_ops] of all runs together; NULL: nobody asks */
+    double section_seconds[2]; /* of the prologue and of the loop, waiting and all */
+    int32_t n_runs[2];
+} tsr_op_clock;
+
 typedef struct tsr_program {
     tsr_tape *tape; /* not owned; outlives the program */
     const tsr_backend *backend;
@@ -42,7 +49,9 @@ typedef struct tsr_program {
     tsr_arena *arena; /* set by bind */
     size_t arena_base;
     int32_t n_steps_run;
-    tsr_val watched; /* whether its windows are finite is noted as they are made; 0: none */
+    bool is_prepared; /* the device has what its libraries need for every call */
+    int32_t n_pictures; /* along the tape's axis of pictures so many are computed; 0: all */
+    tsr_val watched;    /* whether its windows are finite is noted as they are made; 0: none */
     bool watched_finite;
     uint64_t bytes_read;     /* of resident weights */
     uint64_t bytes_streamed; /* weights read while running */
@@ -52,6 +61,7 @@ typedef struct tsr_program {
     /* Asked between two actions; a failure ends the section. NULL: nobody is */
     tsr_status (*between)(void *user);
     void *between_user;
+    tsr_op_clock clock;
 } tsr_program;
 
 /* Plans `t` for `b`; opt NULL: no limit. Errors: TSR_E_OOM; TSR_E_BUDGET: it does not fit, or sizes
@@ -77,11 +87,15 @@ void *tsr_program_data(const tsr_program *p, tsr_val v);
 tsr_status tsr_program_run_prologue(tsr_program *p);
 /* Runs the loop section for step `step` (which step views select). */
 tsr_status tsr_program_run_step(tsr_program *p, int32_t step);
-/* True when every element of the value is finite: an output. */
+/* From now on only the first `n` pictures are computed, of as many as were recorded. */
+void tsr_program_set_pictures(tsr_program *p, int32_t n);
+/* True when every element of the value is finite (of the pictures that are computed): an output. */
 bool tsr_program_finite(const tsr_program *p, tsr_val v);
 /* Notes, window by window in every later run, whether `v` is finite (see watched_finite): for a
  * value that is never whole. */
 void tsr_program_watch(tsr_program *p, tsr_val v);
+/* From now on the time of every op is added up in `seconds`: [n_ops] zeros, the caller's. */
+void tsr_program_time_ops(tsr_program *p, double *seconds);
 /* Runs a section again op by op; *name is the first op whose output is not finite, NULL when all
  * are. Inputs must still be in place. */
 const char *tsr_program_find_overflow(tsr_program *p, bool loop, int32_t step);

@@ -85,6 +85,11 @@ int32_t tsr_program_job_fence(int32_t i)
     return 2 * i + 2;
 }
 
+int32_t tsr_program_events(const tsr_program *p)
+{
+    return 2 * (int32_t)p->plan.n_jobs + 3;
+}
+
 /* ----------------------------------------------------------------------- weights */
 
 enum { SLOT_EVENT = 0 }; /* of the thread that moves things */
@@ -183,20 +188,6 @@ tsr_status tsr_program_take_spilled(tsr_program *p, const void *src, size_t at, 
         d->record(p->backend, TSR_QUEUE_COPY, SLOT_EVENT);
         d->wait(p->backend, SLOT_EVENT);
         TSR_TRY(tsr_spill_write(p->spill, at, slot, n, err));
-    }
-    return TSR_OK;
-}
-
-/* ------------------------------------------------------------------------- before */
-
-tsr_status tsr_program_prepare(tsr_program *p)
-{
-    const tsr_device *d = p->backend->device;
-
-    TSR_TRY(d->events(p->backend, 2 * (int32_t)p->plan.n_jobs + 3, p->err));
-    for (size_t i = 0; i < p->plan.n_actions; i++) {
-        tsr_call call = tsr_program_call(p, &p->plan.actions[i], 0);
-        TSR_TRY(d->prepare(p->backend, &call, p->err));
     }
     return TSR_OK;
 }

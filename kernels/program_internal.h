@@ -15,9 +15,6 @@ enum { TSR_PROGRAM_CHECKED = 0 };
 /* Address of an item in the arena; NULL for item 0 and for an empty one. */
 void *tsr_program_item(const tsr_program *p, int32_t item);
 
-/* The action with its operands in place. (program_run.c) */
-tsr_call tsr_program_call(const tsr_program *p, const tsr_action *a, int32_t step);
-
 /* Reads output channels [c0,c1) of a weight and packs them at dst, which is their piece. The pool
  * helps when `pool` is not NULL. (program_load.c) */
 tsr_status tsr_program_read_weight(tsr_program *p, int32_t w, const int32_t c[2], void *dst,
@@ -26,10 +23,11 @@ tsr_status tsr_program_read_weight(tsr_program *p, int32_t w, const int32_t c[2]
 /* A place in the arena is overwritten with NaN patterns (debug builds). */
 void tsr_program_poison(const tsr_program *p, size_t offset, size_t bytes);
 
+/* What each action needs from a device's libraries. (program_run.c) */
+tsr_status tsr_program_prepare(tsr_program *p);
+
 /* program_device.c: of a backend whose memory is not the host's. */
 tsr_status tsr_program_make_shadows(tsr_program *p);
-/* Events for every job, and what each action needs from libraries. */
-tsr_status tsr_program_prepare(tsr_program *p);
 void *tsr_program_shadow(const tsr_program *p, tsr_val v);
 void tsr_program_send_inputs(tsr_program *p, bool loop);
 void tsr_program_take_outputs(tsr_program *p, bool loop);
@@ -42,6 +40,7 @@ tsr_status tsr_program_send_spilled(tsr_program *p, void *dst, size_t at, size_t
 tsr_status tsr_program_take_spilled(tsr_program *p, const void *src, size_t at, size_t bytes,
                                     tsr_err *err);
 /* What is recorded when job i is done, and when everything before it is computed. */
+int32_t tsr_program_events(const tsr_program *p); /* how many there are */
 int32_t tsr_program_job_done(int32_t i);
 int32_t tsr_program_job_fence(int32_t i);
 

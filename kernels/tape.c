@@ -34,7 +34,8 @@ const char *tsr_op_kind_name(tsr_op_kind k)
 
 void tsr_tape_init(tsr_tape *t, tsr_dtype dtype, tsr_err *err)
 {
-    *t = (tsr_tape){.err = err, .dtype = dtype, .n_values = 1, .n_weights = 1};
+    *t = (tsr_tape){
+        .err = err, .dtype = dtype, .direct = dtype == TSR_F32, .n_values = 1, .n_weights = 1};
 }
 
 void tsr_tape_free(tsr_tape *t)
@@ -82,22 +83,48 @@ static bool value_dtype(tsr_dtype d)
     return d == TSR_F16 || d == TSR_F32 || d == TSR_U8 || d == TSR_I32;
 }
 
+bool tsr_entries_join(tsr_entries *e, const tsr_entries *x)
+{
+    int32_t *const mine[] = {&e->steps, &e->prompts, &e->pictures};
+    const int32_t theirs[] = {x->steps, x->prompts, x->pictures};
+
+    for (int32_t i = 0; i < 3; i++)
+        if (*mine[i] != theirs[i] && *mine[i] != 1 && theirs[i] != 1)
+            return false;
+    for (int32_t i = 0; i < 3; i++)
+        *mine[i] = *mine[i] == 1 ? theirs[i] : *mine[i];
+    return true;
+}
+
+/* Their number; 0 when an axis is empty or there are more than a value may have. */
+static int64_t count_entries(const tsr_entries *e)
+{
+    int64_t n;
+
+    if (e->steps < 1 || e->prompts < 1 || e->pictures < 1)
+        return 0;
+    n = (int64_t)e->steps * e->prompts;
+    n = n <= MAX_COUNT ? n * e->pictures : n;
+    return n <= MAX_COUNT ? n : 0;
+}
+
 /* The limits above; sizes come from files and options. */
 static tsr_status check_shape(const tsr_tape *t, const char *name, const tsr_shape *s)
 {
+    int64_t n = count_entries(&s->entries);
     size_t bytes = 0;
-    bool ok = s->n >= 1 && s->h >= 1 && s->w >= 1 && s->c >= 1 && s->n <= INT32_MAX &&
-              s->h <= INT32_MAX && s->w <= INT32_MAX && s->c <= INT32_MAX;
+    bool ok = n >= 1 && s->h >= 1 && s->w >= 1 && s->c >= 1 && s->h <= INT32_MAX &&
+              s->w <= INT32_MAX && s->c <= INT32_MAX;
 
     if (!ok)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: the shape [%lld,%lld,%lld,%lld] is empty or too large",
-                 name, (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c);
-    ok = s->h * s->w <= MAX_COUNT && s->h * s->w * s->n <= MAX_COUNT && s->w * s->c <= MAX_COUNT &&
-         tsr_mul_size((size_t)(s->n * s->h * s->w), (size_t)s->c, &bytes) &&
+                 name, (long long)n, (long long)s->h, (long long)s->w, (long long)s->c);
+    ok = s->h * s->w <= MAX_COUNT && s->h * s->w * n <= MAX_COUNT && s->w * s->c <= MAX_COUNT &&
+         tsr_mul_size((size_t)(n * s->h * s->w), (size_t)s->c, &bytes) &&
          tsr_mul_size(bytes, tsr_dtype_size(s->dtype), &bytes) && bytes <= PTRDIFF_MAX;
     if (!ok)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: the shape [%lld,%lld,%lld,%lld] is too large", name,
-                 (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c);
+                 (long long)n, (long long)s->h, (long long)s->w, (long long)s->c);
     return TSR_OK;
 }
 
@@ -107,10 +134,11 @@ static tsr_val push_value(tsr_tape *t, const tsr_shape *s, tsr_value_kind kind, 
     tsr_val v = (tsr_val)t->n_values++;
     int32_t now = kind == TSR_VALUE_INPUT ? 0 : (int32_t)t->n_ops;
 
-    t->values[v] = (tsr_value){.n = (int32_t)s->n,
+    t->values[v] = (tsr_value){.n = (int32_t)count_entries(&s->entries),
                                .h = (int32_t)s->h,
                                .w = (int32_t)s->w,
                                .c = (int32_t)s->c,
+                               .entries = s->entries,
                                .dtype = s->dtype,
                                .kind = kind,
                                .first = now,
@@ -127,7 +155,15 @@ static tsr_status reserve_value(tsr_tape *t)
 tsr_status tsr_tape_input(tsr_tape *t, const int32_t shape[4], tsr_dtype dtype, const char *name,
                           tsr_val *out)
 {
-    tsr_shape s = {shape[0], shape[1], shape[2], shape[3], dtype};
+    tsr_entries plain = tsr_entries_plain(shape[0]);
+
+    return tsr_tape_input_grid(t, &plain, shape + 1, dtype, name, out);
+}
+
+tsr_status tsr_tape_input_grid(tsr_tape *t, const tsr_entries *entries, const int32_t hwc[3],
+                               tsr_dtype dtype, const char *name, tsr_val *out)
+{
+    tsr_shape s = {*entries, hwc[0], hwc[1], hwc[2], dtype};
 
     if (!value_dtype(dtype))
         TSR_FAIL(t->err, TSR_E_INTERNAL, "input %s: %s is no type of an activation",
@@ -168,17 +204,15 @@ tsr_status tsr_tape_set_scope(tsr_tape *t, const char *name)
     return TSR_OK;
 }
 
-tsr_status tsr_tape_step_view(tsr_tape *t, tsr_val base, int32_t n, tsr_val *out)
+tsr_status tsr_tape_step_view(tsr_tape *t, tsr_val base, tsr_val *out)
 {
     const tsr_value *b = tsr_tape_value(t, base);
     tsr_shape s;
 
     if (!b || b->kind == TSR_VALUE_VIEW)
         TSR_FAIL(t->err, TSR_E_INTERNAL, "a step view needs a value that is no view itself");
-    if (n < 1 || b->n % n != 0)
-        TSR_FAIL(t->err, TSR_E_MODEL, "%s: %d entries cannot be shown in steps of %d",
-                 b->name ? b->name : "step view", b->n, n);
-    s = (tsr_shape){n, b->h, b->w, b->c, b->dtype};
+    s = (tsr_shape){b->entries, b->h, b->w, b->c, b->dtype};
+    s.entries.steps = 1;
     TSR_TRY(reserve_value(t));
     *out = push_value(t, &s, TSR_VALUE_VIEW, t->values[base].name);
     t->values[*out].base = base;
@@ -237,42 +271,43 @@ tsr_status tsr_tape_float_operand(const tsr_tape *t, const char *op_name, const 
 }
 
 tsr_status tsr_tape_joined_operand(const tsr_tape *t, const char *op_name, tsr_val x, tsr_val x2,
-                                   const tsr_value **a, int32_t *c)
+                                   tsr_shape *joined)
 {
     const tsr_value *p = NULL, *q = NULL;
-    int64_t joined;
+    tsr_shape s;
 
     TSR_TRY(tsr_tape_float_operand(t, op_name, "input", x, &p));
-    joined = p->c;
+    s = (tsr_shape){p->entries, p->h, p->w, p->c, p->dtype};
     if (x2) {
         TSR_TRY(tsr_tape_float_operand(t, op_name, "second input", x2, &q));
-        if (q->n != p->n || q->h != p->h || q->w != p->w || q->dtype != p->dtype)
+        if (!tsr_entries_join(&s.entries, &q->entries) || q->h != p->h || q->w != p->w ||
+            q->dtype != p->dtype)
             TSR_FAIL(t->err, TSR_E_MODEL,
                      "%s: inputs [%d,%d,%d,%d] and [%d,%d,%d,%d] cannot be joined by channels",
                      op_name, p->n, p->h, p->w, p->c, q->n, q->h, q->w, q->c);
-        joined += q->c;
+        s.c += q->c;
     }
-    if (joined * p->w > MAX_COUNT)
+    if (s.c * s.w > MAX_COUNT)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: the input has too many channels (%lld)", op_name,
-                 (long long)joined);
-    *a = p;
-    *c = (int32_t)joined;
+                 (long long)s.c);
+    *joined = s;
     return TSR_OK;
 }
 
 tsr_status tsr_tape_residual_operand(const tsr_tape *t, const char *op_name, tsr_val v,
-                                     const tsr_shape *want)
+                                     tsr_shape *want)
 {
     const tsr_value *r;
 
     if (!v)
         return TSR_OK;
     TSR_TRY(tsr_tape_float_operand(t, op_name, "residual", v, &r));
-    if (r->n != want->n || (int64_t)r->h * r->w != want->h * want->w || r->c != want->c)
+    if ((int64_t)r->h * r->w != want->h * want->w || r->c != want->c ||
+        !tsr_entries_join(&want->entries, &r->entries))
         TSR_FAIL(t->err, TSR_E_MODEL,
                  "%s: the residual [%d,%d,%d,%d] has not the output's shape [%lld,%lld,%lld,%lld]",
-                 op_name, r->n, r->h, r->w, r->c, (long long)want->n, (long long)want->h,
-                 (long long)want->w, (long long)want->c);
+                 op_name, r->n, r->h, r->w, r->c, (long long)count_entries(&want->entries),
+                 (long long)want->h, (long long)want->w, (long long)want->c);
     return TSR_OK;
 }
 

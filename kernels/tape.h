@@ -11,9 +11,16 @@
  * Index 0 is "none" for values and weights, so a zero-initialised op descriptor has no optional
  * operands.
  *
+ * Entries. The N entries of a value are a grid [steps][prompts][pictures], and a value has more
+ * than one along an axis only where it depends on it: what does not depend on the prompt is the
+ * same for both halves of guidance and has one entry a picture; the prompt's keys have one entry a
+ * prompt, for all pictures. That is found while recording: the output of an op has the entries of
+ * its operands together, and an operand with one entry along an axis where the output has more is
+ * the same for all of them. A plain input has its entries along the last axis.
+ *
  * Sections: ops before tsr_tape_begin_loop run once (the prompt's keys and values, all steps'
  * time projections); ops after it run once a step. A value made before and used after keeps its
- * place until the end. `step views` select the rows of the current step. */
+ * place until the end. `step views` select the entries of the current step. */
 #ifndef TSR_KERNELS_TAPE_H
 #define TSR_KERNELS_TAPE_H
 
@@ -58,12 +65,18 @@ typedef struct tsr_weight {
 typedef enum tsr_value_kind {
     TSR_VALUE_TEMP,  /* made by an op */
     TSR_VALUE_INPUT, /* written by the caller before the run */
-    TSR_VALUE_VIEW   /* rows of another value, selected by the step */
+    TSR_VALUE_VIEW   /* entries of another value, selected by the step */
 } tsr_value_kind;
+
+/* Entry (step, prompt, picture) is number (step * prompts + prompt) * pictures + picture. */
+typedef struct tsr_entries {
+    int32_t steps, prompts, pictures;
+} tsr_entries;
 
 typedef struct tsr_value {
     int32_t n, h, w, c;
-    tsr_dtype dtype; /* TSR_F16, TSR_F32, TSR_U8 or TSR_I32 */
+    tsr_entries entries; /* n is their product */
+    tsr_dtype dtype;     /* TSR_F16, TSR_F32, TSR_U8 or TSR_I32 */
     tsr_value_kind kind;
     bool is_output;      /* keeps its place to the end of the tape */
     int32_t first, last; /* op indices: made at, last used at; inputs have first = 0 */
@@ -90,14 +103,16 @@ typedef enum tsr_op_kind {
 
 typedef enum tsr_act { TSR_ACT_NONE, TSR_ACT_SILU, TSR_ACT_GELU, TSR_ACT_QUICK_GELU } tsr_act;
 
-/* conv2d: out[n,y,x,co] = bias + sum weight * in, then + add_channel, then + residual.
+/* Operands whose entries are written [N,...] below may have one along any axis.
+ *
+ * conv2d: out[n,y,x,co] = bias + sum weight * in, then + add_channel, then + residual.
  * Input is x, or the channel concatenation (x, x2). With up_h > 0 the input is first resized to
  * [up_h,up_w] by nearest neighbour (source row = floor(y * H / up_h), as torch's interpolate),
  * never materialised. Padding is with zeros. Weight [Co,C,R,S], R and S up to 7; stride 1 or 2. */
 typedef struct tsr_conv_desc {
     tsr_val x, x2;
     tsr_wt weight, bias;
-    tsr_val add_channel; /* [N or 1,1,1,Co], added to every pixel */
+    tsr_val add_channel; /* [N,1,1,Co], added to every pixel */
     tsr_val residual;    /* the output's shape */
     int32_t stride;      /* 0: 1 */
     int32_t pad_top, pad_left, pad_bottom, pad_right;
@@ -168,6 +183,7 @@ typedef struct tsr_op {
     union {
         struct {
             int32_t r, s, stride, pad_top, pad_left, up_h, up_w;
+            bool direct; /* the tape's */
         } conv;
         struct {
             tsr_act pre, act;
@@ -197,6 +213,8 @@ typedef struct tsr_op {
 typedef struct tsr_tape {
     tsr_err *err;      /* the context's; not owned */
     tsr_dtype dtype;   /* of activations: TSR_F16 or TSR_F32 */
+    bool direct;       /* convolutions are summed up as they are written: --precision fp32. What
+                          tsr_tape_init sets: whether the dtype is TSR_F32 */
     tsr_value *values; /* [0] is unused */
     size_t n_values, cap_values;
     tsr_weight *weights; /* [0] is unused */
@@ -216,12 +234,15 @@ void tsr_tape_free(tsr_tape *t);
 /* Shape [n,h,w,c], each at least 1. */
 tsr_status tsr_tape_input(tsr_tape *t, const int32_t shape[4], tsr_dtype dtype, const char *name,
                           tsr_val *out);
+/* The same with its entries as a grid; `hwc` is the shape of one. */
+tsr_status tsr_tape_input_grid(tsr_tape *t, const tsr_entries *entries, const int32_t hwc[3],
+                               tsr_dtype dtype, const char *name, tsr_val *out);
 void tsr_tape_output(tsr_tape *t, tsr_val v, const char *name); /* keeps its place to the end */
 void tsr_tape_begin_loop(tsr_tape *t);
 /* Names the following ops without weights; copied, the copy lives as long as the tape. */
 tsr_status tsr_tape_set_scope(tsr_tape *t, const char *name);
-/* Entries [step*n, step*n+n) of `base`, whose n must be a multiple of `n`. */
-tsr_status tsr_tape_step_view(tsr_tape *t, tsr_val base, int32_t n, tsr_val *out);
+/* The entries of `base` for one step. */
+tsr_status tsr_tape_step_view(tsr_tape *t, tsr_val base, tsr_val *out);
 /* Registers a weight (its first/last are set as ops use it); fields as in tsr_weight. */
 tsr_status tsr_tape_weight(tsr_tape *t, const tsr_weight *w, tsr_wt *out);
 
@@ -240,8 +261,8 @@ tsr_status tsr_op_gather_row(tsr_tape *t, tsr_val x, tsr_val index, tsr_val *out
 /* channels of x, then of y; same N, H, W */
 tsr_status tsr_op_concat(tsr_tape *t, tsr_val x, tsr_val y, tsr_val *out);
 /* f32 NCHW [n,c,h,w] kept in an input value of shape [n,c,h,w] -> NHWC value of the tape's dtype, x
- * * scale. With n_out > n the entries repeat (guidance halves: entry i reads entry i % n). */
-tsr_status tsr_op_latent_in(tsr_tape *t, tsr_val x, float scale, int32_t n_out, tsr_val *out);
+ * * scale */
+tsr_status tsr_op_latent_in(tsr_tape *t, tsr_val x, float scale, tsr_val *out);
 /* NHWC value -> f32 NCHW, shape [n,c,h,w] */
 tsr_status tsr_op_latent_out(tsr_tape *t, tsr_val x, tsr_val *out);
 /* u8 [n,h,w,3] -> NHWC, x / 127.5 - 1 */
@@ -252,6 +273,10 @@ tsr_status tsr_op_image_out(tsr_tape *t, tsr_val x, tsr_val *out);
 
 /* Multiply-adds counted twice, over the whole op (one execution). */
 double tsr_op_flops(const tsr_tape *t, const tsr_op *op);
+/* Operands, weights and output, each once, as they are stored: what must move at the least. */
+double tsr_op_bytes(const tsr_tape *t, const tsr_op *op);
+/* Kind and shape, "conv2d 3x3, 2x64x64, 320 to 320": the same for ops that cost the same. */
+void tsr_op_describe(const tsr_tape *t, const tsr_op *op, char *text, size_t bytes);
 const char *tsr_op_kind_name(tsr_op_kind k);
 
 #endif

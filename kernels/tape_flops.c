@@ -1,4 +1,5 @@
-/* tape_flops.c -- the arithmetic of an op, for time predictions and GFLOP/s figures.
+/* tape_flops.c -- the arithmetic and the traffic of an op, for time predictions and GFLOP/s
+ * figures.
  *
  * A multiply-add counts two. Matrix work is exact (causal attention counts the whole square, as
  * kernels for short texts compute it); norms count four an element, plain elementwise work one. */
@@ -41,4 +42,26 @@ double tsr_op_flops(const tsr_tape *t, const tsr_op *op)
         break;
     }
     return 0;
+}
+
+static double weight_bytes(const tsr_weight *w)
+{
+    double n = (double)tsr_dtype_size(w->dtype);
+
+    for (int32_t i = 0; i < w->n_dims; i++)
+        n *= w->dims[i];
+    return n;
+}
+
+double tsr_op_bytes(const tsr_tape *t, const tsr_op *op)
+{
+    double bytes = (double)tsr_value_bytes(&t->values[op->out]);
+
+    for (int32_t i = 0; i < 4; i++)
+        if (op->in[i])
+            bytes += (double)tsr_value_bytes(&t->values[op->in[i]]);
+    for (int32_t i = 0; i < 2; i++)
+        if (op->w[i])
+            bytes += weight_bytes(&t->weights[op->w[i]]);
+    return bytes;
 }

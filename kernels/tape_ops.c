@@ -42,15 +42,14 @@ static tsr_status check_conv_numbers(const tsr_tape *t, const char *name, const 
     return TSR_OK;
 }
 
-static tsr_status check_add_channel(const tsr_tape *t, const char *name, tsr_val v,
-                                    const tsr_shape *out)
+static tsr_status check_add_channel(const tsr_tape *t, const char *name, tsr_val v, tsr_shape *out)
 {
     const tsr_value *a;
 
     if (!v)
         return TSR_OK;
     TSR_TRY(tsr_tape_float_operand(t, name, "vector to add", v, &a));
-    if ((a->n != 1 && a->n != out->n) || a->h != 1 || a->w != 1 || a->c != out->c)
+    if (a->h != 1 || a->w != 1 || a->c != out->c || !tsr_entries_join(&out->entries, &a->entries))
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: the vector to add is [%d,%d,%d,%d] and not [1,1,1,%lld]",
                  name, a->n, a->h, a->w, a->c, (long long)out->c);
     return TSR_OK;
@@ -59,10 +58,8 @@ static tsr_status check_add_channel(const tsr_tape *t, const char *name, tsr_val
 tsr_status tsr_op_conv2d(tsr_tape *t, const tsr_conv_desc *d, tsr_val *out)
 {
     const char *name = tsr_tape_op_name(t, TSR_OP_CONV2D, d->weight);
-    const tsr_value *x;
     const tsr_weight *w;
-    tsr_shape shape;
-    int32_t c;
+    tsr_shape x, shape;
     int64_t h, width, stride = d->stride ? d->stride : 1;
     tsr_op op = {.kind = TSR_OP_CONV2D,
                  .in = {d->x, d->x2, d->add_channel, d->residual},
@@ -71,18 +68,18 @@ tsr_status tsr_op_conv2d(tsr_tape *t, const tsr_conv_desc *d, tsr_val *out)
 
     TSR_TRY(tsr_tape_weight_operand(t, name, d->weight, TSR_WEIGHT_MATRIX, &w));
     TSR_TRY(check_conv_numbers(t, name, d, w));
-    TSR_TRY(tsr_tape_joined_operand(t, name, d->x, d->x2, &x, &c));
-    if (w->dims[1] != c)
-        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the tensor is for %d input channels but gets %d", name,
-                 w->dims[1], c);
+    TSR_TRY(tsr_tape_joined_operand(t, name, d->x, d->x2, &x));
+    if (w->dims[1] != x.c)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the tensor is for %d input channels but gets %lld", name,
+                 w->dims[1], (long long)x.c);
     TSR_TRY(tsr_tape_vector_operand(t, name, d->bias, w->dims[0], true));
-    h = (int64_t)(d->up_h ? d->up_h : x->h) + d->pad_top + d->pad_bottom - w->dims[2];
-    width = (int64_t)(d->up_w ? d->up_w : x->w) + d->pad_left + d->pad_right - w->dims[3];
+    h = (d->up_h ? d->up_h : x.h) + d->pad_top + d->pad_bottom - w->dims[2];
+    width = (d->up_w ? d->up_w : x.w) + d->pad_left + d->pad_right - w->dims[3];
     if (h < 0 || width < 0)
-        TSR_FAIL(t->err, TSR_E_MODEL, "%s: an input of %dx%d is smaller than the %dx%d kernel",
-                 name, x->h, x->w, w->dims[2], w->dims[3]);
-    shape = (tsr_shape){x->n, h / stride + 1, width / stride + 1, w->dims[0],
-                        d->out_dtype ? d->out_dtype : x->dtype};
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: an input of %lldx%lld is smaller than the %dx%d kernel",
+                 name, (long long)x.h, (long long)x.w, w->dims[2], w->dims[3]);
+    shape = (tsr_shape){x.entries, h / stride + 1, width / stride + 1, w->dims[0],
+                        d->out_dtype ? d->out_dtype : x.dtype};
     TSR_TRY(check_out_dtype(t, name, shape.dtype));
     TSR_TRY(check_add_channel(t, name, d->add_channel, &shape));
     TSR_TRY(tsr_tape_residual_operand(t, name, d->residual, &shape));
@@ -93,16 +90,15 @@ tsr_status tsr_op_conv2d(tsr_tape *t, const tsr_conv_desc *d, tsr_val *out)
     op.u.conv.pad_left = d->pad_left;
     op.u.conv.up_h = d->up_h;
     op.u.conv.up_w = d->up_w;
+    op.u.conv.direct = t->direct;
     return tsr_tape_append(t, &op, &shape, out);
 }
 
 tsr_status tsr_op_linear(tsr_tape *t, const tsr_linear_desc *d, tsr_val *out)
 {
     const char *name = tsr_tape_op_name(t, TSR_OP_LINEAR, d->weight);
-    const tsr_value *x;
     const tsr_weight *w;
     tsr_shape shape;
-    int32_t c;
     bool flat;
     tsr_op op = {.kind = TSR_OP_LINEAR,
                  .in = {d->x, d->x2, 0, d->residual},
@@ -114,10 +110,10 @@ tsr_status tsr_op_linear(tsr_tape *t, const tsr_linear_desc *d, tsr_val *out)
     if (!flat)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: a linear layer needs a tensor [out,in] or [out,in,1,1]",
                  name);
-    TSR_TRY(tsr_tape_joined_operand(t, name, d->x, d->x2, &x, &c));
-    if (w->dims[1] != c)
-        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the tensor is for %d input channels but gets %d", name,
-                 w->dims[1], c);
+    TSR_TRY(tsr_tape_joined_operand(t, name, d->x, d->x2, &shape));
+    if (w->dims[1] != shape.c)
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: the tensor is for %d input channels but gets %lld", name,
+                 w->dims[1], (long long)shape.c);
     if (d->geglu && w->dims[0] % 2 != 0)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: %d output channels cannot be split into two halves",
                  name, w->dims[0]);
@@ -126,8 +122,8 @@ tsr_status tsr_op_linear(tsr_tape *t, const tsr_linear_desc *d, tsr_val *out)
     if (d->geglu && d->act != TSR_ACT_NONE)
         TSR_FAIL(t->err, TSR_E_INTERNAL, "%s: GEGLU takes no further activation", name);
     TSR_TRY(tsr_tape_vector_operand(t, name, d->bias, w->dims[0], true));
-    shape = (tsr_shape){x->n, x->h, x->w, d->geglu ? w->dims[0] / 2 : w->dims[0],
-                        d->out_dtype ? d->out_dtype : x->dtype};
+    shape.c = d->geglu ? w->dims[0] / 2 : w->dims[0];
+    shape.dtype = d->out_dtype ? d->out_dtype : shape.dtype;
     TSR_TRY(check_out_dtype(t, name, shape.dtype));
     TSR_TRY(tsr_tape_residual_operand(t, name, d->residual, &shape));
     op.u.linear.pre = d->pre;
@@ -144,19 +140,18 @@ static bool eps_ok(float eps)
 tsr_status tsr_op_group_norm(tsr_tape *t, const tsr_group_norm_desc *d, tsr_val *out)
 {
     const char *name = tsr_tape_op_name(t, TSR_OP_GROUP_NORM, d->gamma);
-    const tsr_value *x;
     tsr_shape shape;
     int32_t c;
     tsr_op op = {
         .kind = TSR_OP_GROUP_NORM, .in = {d->x, d->x2}, .w = {d->gamma, d->beta}, .name = name};
 
-    TSR_TRY(tsr_tape_joined_operand(t, name, d->x, d->x2, &x, &c));
+    TSR_TRY(tsr_tape_joined_operand(t, name, d->x, d->x2, &shape));
+    c = (int32_t)shape.c;
     if (d->groups < 1 || c % d->groups != 0 || !eps_ok(d->eps))
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: %d channels in %d groups (eps %g) cannot be normalised",
                  name, c, d->groups, (double)d->eps);
     TSR_TRY(tsr_tape_vector_operand(t, name, d->gamma, c, false));
     TSR_TRY(tsr_tape_vector_operand(t, name, d->beta, c, false));
-    shape = (tsr_shape){x->n, x->h, x->w, c, x->dtype};
     op.u.norm.groups = d->groups;
     op.u.norm.eps = d->eps;
     op.u.norm.silu = d->silu;
@@ -175,7 +170,7 @@ tsr_status tsr_op_layer_norm(tsr_tape *t, const tsr_layer_norm_desc *d, tsr_val 
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: a layer norm's eps cannot be %g", name, (double)d->eps);
     TSR_TRY(tsr_tape_vector_operand(t, name, d->gamma, x->c, false));
     TSR_TRY(tsr_tape_vector_operand(t, name, d->beta, x->c, false));
-    shape = (tsr_shape){x->n, x->h, x->w, x->c, d->out_dtype ? d->out_dtype : x->dtype};
+    shape = (tsr_shape){x->entries, x->h, x->w, x->c, d->out_dtype ? d->out_dtype : x->dtype};
     TSR_TRY(check_out_dtype(t, name, shape.dtype));
     op.u.norm.groups = 1;
     op.u.norm.eps = d->eps;
@@ -193,7 +188,7 @@ tsr_status tsr_op_add(tsr_tape *t, const tsr_add_desc *d, tsr_val *out)
     TSR_TRY(tsr_tape_float_operand(t, name, "input", d->x, &x));
     if ((d->y != 0) == (d->table != 0))
         TSR_FAIL(t->err, TSR_E_INTERNAL, "%s: an addition takes a value or a table", name);
-    shape = (tsr_shape){x->n, x->h, x->w, x->c, x->dtype};
+    shape = (tsr_shape){x->entries, x->h, x->w, x->c, x->dtype};
     TSR_TRY(tsr_tape_residual_operand(t, name, d->y, &shape));
     if (d->table) {
         TSR_TRY(tsr_tape_weight_operand(t, name, d->table, TSR_WEIGHT_VECTOR, &w));

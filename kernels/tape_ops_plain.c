@@ -23,7 +23,9 @@ tsr_status tsr_op_attention(tsr_tape *t, const tsr_attention_desc *d, tsr_val *o
     if (d->n_heads < 1 || q->c % d->n_heads != 0)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: %d channels cannot be split into %d attention heads",
                  name, q->c, d->n_heads);
-    if (k->n != q->n || v->n != q->n || k->c != q->c || v->c != q->c ||
+    shape = (tsr_shape){q->entries, q->h, q->w, q->c, q->dtype};
+    if (!tsr_entries_join(&shape.entries, &k->entries) ||
+        !tsr_entries_join(&shape.entries, &v->entries) || k->c != q->c || v->c != q->c ||
         (int64_t)k->h * k->w != (int64_t)v->h * v->w || k->dtype != q->dtype ||
         v->dtype != q->dtype)
         TSR_FAIL(t->err, TSR_E_MODEL,
@@ -37,7 +39,6 @@ tsr_status tsr_op_attention(tsr_tape *t, const tsr_attention_desc *d, tsr_val *o
     if (!(scale > 0) || scale > 1e6f)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: an attention scale of %g is not supported", name,
                  (double)scale);
-    shape = (tsr_shape){q->n, q->h, q->w, q->c, q->dtype};
     op.u.attention.n_heads = d->n_heads;
     op.u.attention.scale = scale;
     op.u.attention.causal = d->causal;
@@ -60,7 +61,7 @@ tsr_status tsr_op_time_embed(tsr_tape *t, const tsr_time_embed_desc *d, tsr_val 
         TSR_FAIL(t->err, TSR_E_MODEL,
                  "%s: a time embedding of %d channels with a frequency shift of %g is not possible",
                  name, d->dim, (double)d->freq_shift);
-    shape = (tsr_shape){x->n, 1, 1, (int64_t)x->c * d->dim, TSR_F32};
+    shape = (tsr_shape){x->entries, 1, 1, (int64_t)x->c * d->dim, TSR_F32};
     op.u.time_embed.dim = d->dim;
     op.u.time_embed.flip_sin_to_cos = d->flip_sin_to_cos;
     op.u.time_embed.freq_shift = d->freq_shift;
@@ -75,28 +76,27 @@ tsr_status tsr_op_gather_row(tsr_tape *t, tsr_val x, tsr_val index, tsr_val *out
     tsr_op op = {.kind = TSR_OP_GATHER_ROW, .in = {x, index}, .name = name};
 
     TSR_TRY(tsr_tape_float_operand(t, name, "input", x, &v));
-    if (!i || i->dtype != TSR_I32 || i->n != v->n || i->h != 1 || i->w != 1 || i->c != 1)
+    shape = (tsr_shape){v->entries, 1, 1, v->c, v->dtype};
+    if (!i || i->dtype != TSR_I32 || i->h != 1 || i->w != 1 || i->c != 1 ||
+        !tsr_entries_join(&shape.entries, &i->entries))
         TSR_FAIL(t->err, TSR_E_INTERNAL, "%s: row numbers must be an I32 value [%d,1,1,1]", name,
                  v->n);
-    shape = (tsr_shape){v->n, 1, 1, v->c, v->dtype};
     return tsr_tape_append(t, &op, &shape, out);
 }
 
 tsr_status tsr_op_concat(tsr_tape *t, tsr_val x, tsr_val y, tsr_val *out)
 {
     const char *name = tsr_tape_op_name(t, TSR_OP_CONCAT, 0);
-    const tsr_value *a, *b;
+    const tsr_value *b;
     tsr_shape shape;
-    int32_t c;
     tsr_op op = {.kind = TSR_OP_CONCAT, .in = {x, y}, .name = name};
 
     TSR_TRY(tsr_tape_float_operand(t, name, "second input", y, &b));
-    TSR_TRY(tsr_tape_joined_operand(t, name, x, y, &a, &c));
-    shape = (tsr_shape){a->n, a->h, a->w, c, a->dtype};
+    TSR_TRY(tsr_tape_joined_operand(t, name, x, y, &shape));
     return tsr_tape_append(t, &op, &shape, out);
 }
 
-tsr_status tsr_op_latent_in(tsr_tape *t, tsr_val x, float scale, int32_t n_out, tsr_val *out)
+tsr_status tsr_op_latent_in(tsr_tape *t, tsr_val x, float scale, tsr_val *out)
 {
     const char *name = tsr_tape_op_name(t, TSR_OP_LATENT_IN, 0);
     const tsr_value *v;
@@ -104,11 +104,10 @@ tsr_status tsr_op_latent_in(tsr_tape *t, tsr_val x, float scale, int32_t n_out, 
     tsr_op op = {.kind = TSR_OP_LATENT_IN, .in = {x}, .name = name};
 
     TSR_TRY(tsr_tape_float_operand(t, name, "input", x, &v));
-    if (v->dtype != TSR_F32 || n_out < v->n || n_out % v->n != 0 || !isfinite(scale))
-        TSR_FAIL(t->err, TSR_E_MODEL,
-                 "%s: latents of type %s with %d entries cannot become %d entries (scale %g)", name,
-                 tsr_dtype_name(v->dtype), v->n, n_out, (double)scale);
-    shape = (tsr_shape){n_out, v->w, v->c, v->h, t->dtype};
+    if (v->dtype != TSR_F32 || !isfinite(scale))
+        TSR_FAIL(t->err, TSR_E_MODEL, "%s: latents of type %s cannot be scaled by %g", name,
+                 tsr_dtype_name(v->dtype), (double)scale);
+    shape = (tsr_shape){v->entries, v->w, v->c, v->h, t->dtype};
     op.u.convert.scale = scale;
     return tsr_tape_append(t, &op, &shape, out);
 }
@@ -121,7 +120,7 @@ tsr_status tsr_op_latent_out(tsr_tape *t, tsr_val x, tsr_val *out)
     tsr_op op = {.kind = TSR_OP_LATENT_OUT, .in = {x}, .name = name};
 
     TSR_TRY(tsr_tape_float_operand(t, name, "input", x, &v));
-    shape = (tsr_shape){v->n, v->c, v->h, v->w, TSR_F32};
+    shape = (tsr_shape){v->entries, v->c, v->h, v->w, TSR_F32};
     op.u.convert.scale = 1;
     return tsr_tape_append(t, &op, &shape, out);
 }
@@ -135,7 +134,7 @@ tsr_status tsr_op_image_in(tsr_tape *t, tsr_val x, tsr_val *out)
 
     if (!v || v->dtype != TSR_U8 || v->c != 3)
         TSR_FAIL(t->err, TSR_E_INTERNAL, "%s: a picture must be a U8 value [N,H,W,3]", name);
-    shape = (tsr_shape){v->n, v->h, v->w, 3, t->dtype};
+    shape = (tsr_shape){v->entries, v->h, v->w, 3, t->dtype};
     return tsr_tape_append(t, &op, &shape, out);
 }
 
@@ -149,6 +148,6 @@ tsr_status tsr_op_image_out(tsr_tape *t, tsr_val x, tsr_val *out)
     TSR_TRY(tsr_tape_float_operand(t, name, "input", x, &v));
     if (v->c != 3)
         TSR_FAIL(t->err, TSR_E_MODEL, "%s: a picture needs 3 channels, not %d", name, v->c);
-    shape = (tsr_shape){v->n, v->h, v->w, 3, TSR_U8};
+    shape = (tsr_shape){v->entries, v->h, v->w, 3, TSR_U8};
     return tsr_tape_append(t, &op, &shape, out);
 }

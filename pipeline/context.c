@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "kernels/roof.h"
 
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
@@ -167,6 +168,19 @@ const char *tsr_context_tier(const tsr_context *ctx)
 int32_t tsr_context_threads(const tsr_context *ctx)
 {
     return tsr_pool_threads(ctx->pool);
+}
+
+tsr_status tsr_context_roof(tsr_context *ctx, int32_t n_threads, tsr_roof *roof)
+{
+    tsr_roof_rates rates;
+
+    tsr_err_clear(&ctx->err);
+    if (n_threads < 1 || n_threads > tsr_pool_threads(ctx->pool))
+        TSR_FAIL(&ctx->err, TSR_E_USAGE, "a roof of %d threads is asked of a context with %d",
+                 n_threads, tsr_pool_threads(ctx->pool));
+    TSR_TRY(tsr_roof_measure(ctx->backend, ctx->pool, n_threads, &rates, &ctx->err));
+    *roof = (tsr_roof){.n_threads = n_threads, .flops = rates.flops, .bytes = rates.bytes};
+    return TSR_OK;
 }
 
 void tsr_string_free(char *s)

@@ -11,7 +11,7 @@
 static void fill_latents(const tsr_run *r, float *dst)
 {
     const tsr_vae_config *cfg = &r->model->vae_cfg;
-    const float *src = tsr_run_state(r, r->state.latents); // [C,h,w]
+    const float *src = tsr_run_lane_latents(r, r->next_picture - r->batch_first); // [C,h,w]
     size_t plane = (size_t)r->set.latent_h * (size_t)r->set.latent_w;
 
     for (int32_t c = 0; c < r->set.latent_c; c++) {

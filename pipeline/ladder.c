@@ -32,12 +32,10 @@ static tsr_status record_at(tsr_run *r, tsr_rung rung)
     tsr_settings *s = &r->set;
 
     tsr_settings_set_size(s, r->model, rung.width, rung.height);
+    s->batch = 1;
     tsr_nets_free(&r->nets);
-    tsr_sched_free(r->sched);
-    r->sched = NULL;
-    TSR_TRY(
-        tsr_sched_make(&r->sched, s->sched_cfg, s->steps, tsr_latent_count(s), NULL, &r->ctx->err));
-    TSR_TRY(tsr_nets_record(&r->nets, r->ctx, r->model, s, tsr_sched_n_calls(r->sched)));
+    TSR_TRY(tsr_run_make_lanes(r, 1));
+    TSR_TRY(tsr_nets_record(&r->nets, r->ctx, r->model, s, tsr_sched_n_calls(r->lanes[0].sched)));
     tsr_state_layout(&r->state, r->model, s);
     return TSR_OK;
 }

@@ -95,21 +95,29 @@ static void fill_phase(const tsr_run *r, tsr_phase_info *p, const tsr_net *net)
     }
 }
 
-static double net_flops(const tsr_program *p, int32_t n_steps)
+/* Adds one picture's share of what the UNet does. */
+static void add_unet(tsr_phase_info *p, const tsr_run *r)
 {
-    return tsr_program_flops(p, false) + n_steps * tsr_program_flops(p, true);
+    tsr_plan_cost all = tsr_run_unet_cost(r);
+    double n = r->set.n_pictures;
+
+    p->n_calls += r->nets.n_calls;
+    p->flops += all.flops / n;
+    p->predicted_seconds += all.seconds / n;
+    p->streamed_bytes += (uint64_t)(all.bytes_streamed / n);
+    p->spilled_bytes += (uint64_t)(all.bytes_spilled / n);
 }
 
-/* Adds what one picture does with a program: the prologue once, the loop `n_calls` times. */
-static void add_work(tsr_phase_info *p, const tsr_program *program, int32_t n_calls)
+/* Adds what one picture does with a program: the prologue once, the loop once. */
+static void add_work(tsr_phase_info *p, const tsr_program *program)
 {
     const tsr_plan_cost *once = &program->plan.prologue, *call = &program->plan.loop;
 
-    p->n_calls += n_calls;
-    p->flops += net_flops(program, n_calls);
-    p->predicted_seconds += program->plan.load_seconds + once->seconds + n_calls * call->seconds;
-    p->streamed_bytes += (uint64_t)(once->bytes_streamed + n_calls * call->bytes_streamed);
-    p->spilled_bytes += (uint64_t)(once->bytes_spilled + n_calls * call->bytes_spilled);
+    p->n_calls++;
+    p->flops += tsr_program_flops(program, false) + tsr_program_flops(program, true);
+    p->predicted_seconds += program->plan.load_seconds + once->seconds + call->seconds;
+    p->streamed_bytes += (uint64_t)(once->bytes_streamed + call->bytes_streamed);
+    p->spilled_bytes += (uint64_t)(once->bytes_spilled + call->bytes_spilled);
 }
 
 /* Phases of the plans as they are; returns the peak, with the network given back before the
@@ -126,16 +134,16 @@ static size_t fill_phases(tsr_run *r)
         p[i] = (tsr_phase_info){.name = names[i]};
     for (int32_t i = 0; i < n->n_text; i++) {
         fill_phase(r, &p[TSR_RUN_TEXT], &n->text[i].net);
-        add_work(&p[TSR_RUN_TEXT], &n->text[i].net.program, 1);
+        add_work(&p[TSR_RUN_TEXT], &n->text[i].net.program);
     }
     if (n->has_unet) {
         fill_phase(r, &p[TSR_RUN_DENOISE], &n->unet);
-        add_work(&p[TSR_RUN_DENOISE], &n->unet.program, n->n_calls);
+        add_unet(&p[TSR_RUN_DENOISE], r);
     }
     p[TSR_RUN_DECODE].name = encode ? "encode" : "decode";
     for (int32_t i = 0; i < n->n_vae; i++)
         fill_phase(r, &p[TSR_RUN_DECODE], &n->vae[i]);
-    add_work(&p[TSR_RUN_DECODE], &n->vae[0].program, 1);
+    add_work(&p[TSR_RUN_DECODE], &n->vae[0].program);
     p[TSR_RUN_IMAGE].state_bytes = state;
     p[TSR_RUN_IMAGE].work_bytes = image_bytes(r);
     p[TSR_RUN_IMAGE].predicted_bytes = base + state + image_bytes(r);
@@ -221,18 +229,53 @@ static tsr_status refuse(tsr_run *r)
              tsr_bytes_text(r->set.budget_bytes, have, sizeof have), r->minimum_budget);
 }
 
+/* The fastest number of pictures together may turn out not to fit with all that goes with it; one
+ * alone is known to. */
+static tsr_status plan_batch_within(tsr_run *r)
+{
+    TSR_TRY(tsr_run_choose_batch(r, r->set.budget_bytes));
+    TSR_TRY(plan_within(r));
+    if (r->set.batch == 1 || r->predicted_peak <= r->set.budget_bytes)
+        return TSR_OK;
+    TSR_TRY(tsr_run_set_batch(r, 1));
+    return plan_within(r);
+}
+
+/* Planned again, a run keeps its batch, or what fits at all: its state is in the arena. */
+static tsr_status plan_least(tsr_run *r)
+{
+    bool again = r->arena.base != NULL;
+
+    if (!again)
+        TSR_TRY(tsr_run_set_batch(r, 1));
+    TSR_TRY(tsr_run_plan_least(r));
+    if (r->set.batch == 1 || r->minimum_budget <= r->set.budget_bytes || r->nets.unet.over)
+        return TSR_OK;
+    TSR_TRY(tsr_run_set_batch(r, 1));
+    return tsr_run_plan_least(r);
+}
+
 tsr_status tsr_run_plan_memory(tsr_run *r)
 {
+    bool again = r->arena.base != NULL;
+    size_t minimum;
+
     if (!r->set.budget_given)
         r->set.budget_bytes = tsr_run_ask_budget(r);
-    TSR_TRY(tsr_run_plan_least(r));
-    if (r->minimum_budget > r->set.budget_bytes && !r->plan_only)
+    TSR_TRY(plan_least(r));
+    minimum = r->minimum_budget;
+    if (minimum > r->set.budget_bytes && !r->plan_only)
         return refuse(r);
+    if (!again)
+        TSR_TRY(tsr_run_choose_batch(r, 0));
     TSR_TRY(tsr_nets_plan(&r->nets, r->ctx, &r->set, 0, false));
     r->predicted_peak = plans_peak(r);
     r->fastest_budget = kept_peak(r);
-    if (r->predicted_peak > r->set.budget_bytes)
-        TSR_TRY(r->minimum_budget > r->set.budget_bytes ? tsr_run_plan_least(r) : plan_within(r));
+    if (minimum > r->set.budget_bytes)
+        TSR_TRY(plan_least(r));
+    else if (r->predicted_peak > r->set.budget_bytes)
+        TSR_TRY(again ? plan_within(r) : plan_batch_within(r));
+    r->minimum_budget = minimum; /* of one picture at a time */
     r->keep_network = kept_peak(r) <= r->set.budget_bytes;
     if (r->keep_network) {
         r->predicted_peak = kept_peak(r);

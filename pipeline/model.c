@@ -166,8 +166,7 @@ tsr_status tsr_model_check_text_2(tsr_model *m, tsr_tape *t)
 
 tsr_status tsr_model_check_unet(tsr_model *m, tsr_tape *t)
 {
-    tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 1, .n_steps = 1, .t_rows = 1};
+    tsr_unet_shape shape = {.pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 1, .n_steps = 1};
     tsr_unet_io io = {0};
 
     return tsr_unet_build(t, &m->unet, &m->unet_cfg, &shape, &io, NULL, 0);

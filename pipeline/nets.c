@@ -31,17 +31,39 @@ static tsr_status record_text(tsr_nets *n, tsr_context *ctx, tsr_model *m, const
 static tsr_status record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s)
 {
     tsr_unet_shape shape = {
-        .n = s->entries,
-        .latent_n = 1,
+        .pictures = s->batch,
+        .prompts = s->entries,
         .h = s->latent_h,
         .w = s->latent_w,
         .s = s->context_s,
         .n_steps = n->n_calls,
-        .t_rows = m->unet_cfg.text_time ? s->entries : 1,
     };
 
     tsr_tape_init(&n->unet.tape, s->dtype, &ctx->err);
     return tsr_unet_build(&n->unet.tape, &m->unet, &m->unet_cfg, &shape, &n->unet_io, NULL, 0);
+}
+
+/* What a network has done before it was planned again is part of the report. */
+static void keep_counts(tsr_program *p, const tsr_program *before)
+{
+    p->bytes_read = before->bytes_read;
+    p->bytes_streamed = before->bytes_streamed;
+    p->bytes_spilled = before->bytes_spilled;
+    p->io_core_seconds = before->io_core_seconds;
+    p->seconds_waiting = before->seconds_waiting;
+}
+
+tsr_status tsr_nets_record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s)
+{
+    tsr_program before = n->unet.program;
+
+    if (n->unet.made)
+        tsr_program_free(&n->unet.program);
+    tsr_tape_free(&n->unet.tape);
+    tsr_plan_survey_free(n->unet.survey);
+    n->unet = (tsr_net){0};
+    keep_counts(&n->unet.program, &before);
+    return record_unet(n, ctx, m, s);
 }
 
 static tsr_status record_vae(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
@@ -50,6 +72,7 @@ static tsr_status record_vae(tsr_nets *n, tsr_context *ctx, tsr_model *m, const 
     int32_t i = n->n_vae++;
 
     tsr_tape_init(&n->vae[i].tape, dtype, &ctx->err);
+    n->vae[i].tape.direct = s->dtype == TSR_F32; /* float alone does not ask for it */
     if (s->task == TSR_TASK_ENCODE)
         TSR_TRY(tsr_vae_encode_build(&n->vae[i].tape, &m->vae, &m->vae_cfg,
                                      (int32_t[]){1, s->height, s->width}, &n->vae_in[i],
@@ -101,14 +124,33 @@ static tsr_net *net_at(tsr_nets *n, int32_t i)
     return i < n->n_vae ? &n->vae[i] : NULL;
 }
 
-/* What a network has done before it was planned again is part of the report. */
-static void keep_counts(tsr_program *p, const tsr_program *before)
+/* `limit` 0: none. A plan that was there is given back first. */
+static tsr_status plan_net(tsr_nets *n, tsr_net *net, tsr_context *ctx, const tsr_settings *s,
+                           size_t limit)
 {
-    p->bytes_read = before->bytes_read;
-    p->bytes_streamed = before->bytes_streamed;
-    p->bytes_spilled = before->bytes_spilled;
-    p->io_core_seconds = before->io_core_seconds;
-    p->seconds_waiting = before->seconds_waiting;
+    bool vae = net >= n->vae && net < n->vae + n->n_vae;
+    tsr_plan_options opt = {
+        .budget_bytes = limit,
+        .offload = s->offload,
+        .tile_rows = vae ? s->tile_rows : 0,
+        .may_spill = true,
+        .survey = &net->survey,
+    };
+    tsr_program before = net->program;
+    tsr_status st;
+
+    if (net->made)
+        tsr_program_free(&net->program);
+    st = tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, &opt, &ctx->err);
+    keep_counts(&net->program, &before);
+    net->made = st == TSR_OK;
+    net->loaded = false;
+    return st;
+}
+
+tsr_status tsr_nets_plan_unet(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, size_t limit)
+{
+    return plan_net(n, &n->unet, ctx, s, limit);
 }
 
 /* Every network is tried, so that all minimums are known when one does not fit. */
@@ -119,24 +161,12 @@ tsr_status tsr_nets_plan(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, s
     tsr_net *net;
 
     for (int32_t i = 0; (net = net_at(n, i)); i++) {
-        tsr_plan_options opt = {
-            .budget_bytes = least ? net->program.minimum_bytes : limit,
-            .offload = s->offload,
-            .tile_rows = net >= n->vae && net < n->vae + n->n_vae ? s->tile_rows : 0,
-            .may_spill = true,
-            .survey = &net->survey,
-        };
-        tsr_program before = net->program;
         tsr_status one;
 
         if (net->over)
             continue;
-        if (net->made)
-            tsr_program_free(&net->program);
-        one = tsr_program_make(&net->program, &net->tape, ctx->backend, ctx->pool, &opt, &ctx->err);
-        keep_counts(&net->program, &before);
-        net->made = one == TSR_OK;
-        net->loaded = false;
+        one = plan_net(n, net, ctx, s, least ? net->program.minimum_bytes : limit);
+
         if (one != TSR_OK && one != TSR_E_BUDGET)
             return one;
         st = one == TSR_OK ? st : one;
@@ -225,16 +255,16 @@ void tsr_state_layout(tsr_state *st, const tsr_model *m, const tsr_settings *s)
     for (int32_t e = 0; e < m->n_encoders; e++)
         widest = tsr_max_i32(widest, m->clip_cfg[e].width);
     *st = (tsr_state){0};
-    st->latents = take(st, n, sizeof(float));
+    if (s->task == TSR_TASK_PICTURE) {
+        st->context = take(st, entries * (size_t)s->context_s * (size_t)s->context_d, element);
+        st->pooled = take(st, entries * (size_t)s->pooled_d, element);
+        st->noise = take(st, n, sizeof(float));
+        st->guided = take(st, n, sizeof(float));
+        st->row = take(st, (size_t)widest, sizeof(float));
+    }
     if (s->task != TSR_TASK_ENCODE)
         st->rgb = take(st, (size_t)s->width * (size_t)s->height, 3);
-    if (s->task != TSR_TASK_PICTURE)
-        return;
-    st->context = take(st, entries * (size_t)s->context_s * (size_t)s->context_d, element);
-    st->pooled = take(st, entries * (size_t)s->pooled_d, element);
-    st->noise = take(st, n, sizeof(float));
-    st->guided = take(st, n, sizeof(float));
-    st->row = take(st, (size_t)widest, sizeof(float));
+    st->latents = take(st, n * (size_t)s->batch, sizeof(float)); /* last: it grows with the batch */
 }
 
 void tsr_nets_unload(tsr_nets *n)

@@ -33,7 +33,13 @@
        */
 #endif
 
-enum { TSR_MAX_ENCODERS = 2, TSR_MAX_PHASES = 4, TSR_MAX_SIZE = 16384, TSR_MAX_STEPS = 1000 };
+enum {
+    TSR_MAX_ENCODERS = 2,
+    TSR_MAX_PHASES = 4,
+    TSR_MAX_SIZE = 16384,
+    TSR_MAX_STEPS = 1000,
+    TSR_OP_TEXT = 96
+};
 
 struct tsr_context {
     tsr_err err;
@@ -70,10 +76,11 @@ typedef struct tsr_settings {
     int32_t width, height;         /* of the picture */
     int32_t net_width, net_height; /* multiples of the VAE's factor */
     int32_t latent_c, latent_h, latent_w;
-    int32_t entries;              /* of a UNet call: 2 with guidance */
+    int32_t entries;              /* of a picture in a UNet call: 2 with guidance */
     int32_t context_s, context_d; /* tokens and width of the prompt's embedding */
     int32_t pooled_d;             /* width of the pooled embedding; 0: none (not SDXL) */
     int32_t steps, n_pictures, clip_skip;
+    int32_t batch; /* pictures that go through the UNet together, at most: the plan's choice */
     float guidance, guidance_rescale, eta;
     uint64_t seed;
     tsr_rng_kind rng;
@@ -123,12 +130,19 @@ typedef struct tsr_nets {
 
 /* What outlives a network, as offsets from the arena's base. */
 typedef struct tsr_state {
-    size_t context, pooled;        /* [entries,S,D], [entries,P] in the UNet's dtype */
-    size_t latents, noise, guided; /* f32 [C,h,w] each */
-    size_t rgb;                    /* u8 [height,width,3] */
-    size_t row;                    /* f32 [widest text encoder] */
+    size_t context, pooled; /* [entries,S,D], [entries,P] in the UNet's dtype */
+    size_t noise, guided;   /* f32 [C,h,w] each */
+    size_t rgb;             /* u8 [height,width,3] */
+    size_t row;             /* f32 [widest text encoder] */
+    size_t latents;         /* f32 [batch,C,h,w] */
     size_t bytes;
 } tsr_state;
+
+/* A picture of the batch while it is denoised. */
+typedef struct tsr_lane {
+    tsr_sched *sched;
+    tsr_rng rng;
+} tsr_lane;
 
 struct tsr_run {
     tsr_context *ctx;
@@ -140,8 +154,8 @@ struct tsr_run {
     tsr_arena device_arena; /* of the networks */
     tsr_io *io;
     tsr_spill spill;
-    tsr_sched *sched;
-    tsr_rng rng;
+    tsr_lane *lanes; /* [n_lanes]: as many as pictures in a batch; none without a prompt */
+    int32_t n_lanes;
     float *given_latents; /* by the caller, [n_pictures,C,h,w]: noise, or final; or NULL */
     const uint8_t *image; /* to encode, [height,width,3]; the caller's */
     int32_t *ids[2][TSR_MAX_ENCODERS]; /* [negative, prompt]: token ids, padded and cut, context_s
@@ -153,6 +167,7 @@ struct tsr_run {
     size_t (*default_budget)(void *user); /* NULL: the system's figures */
     void *default_budget_user;
     int32_t next_picture;
+    int32_t batch_first, batch_end; /* pictures of the batch that was denoised last */
     bool text_done;
     bool latents_done;     /* the state has final latents */
     bool latents_are_next; /* and they are not decoded yet */
@@ -176,6 +191,10 @@ struct tsr_run {
     uint64_t planning_allocations; /* of planning again, not part of `allocations` */
     int32_t times_replanned;
     tsr_buf record, parameters; /* reserved when the run is made */
+    bool time_ops;
+    double *op_seconds; /* of all networks, one after the other */
+    tsr_op_info *ops;   /* what tsr_run_get_ops gave last, and their texts */
+    char (*op_texts)[TSR_OP_TEXT];
 };
 
 enum { TSR_RUN_TEXT, TSR_RUN_DENOISE, TSR_RUN_DECODE, TSR_RUN_IMAGE }; /* indices of phases[] */
@@ -193,6 +212,10 @@ tsr_status tsr_prompts_tokenize(tsr_run *r);
 /* nets.c */
 tsr_status tsr_nets_record(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
                            int32_t n_calls);
+/* The UNet alone, again, for as many pictures as s->batch says. */
+tsr_status tsr_nets_record_unet(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s);
+/* And its plan alone, as in tsr_nets_plan. */
+tsr_status tsr_nets_plan_unet(tsr_nets *n, tsr_context *ctx, const tsr_settings *s, size_t limit);
 /* Plans every network for an arena part of `limit` bytes (0: no limit), or, with `least`, each for
  * its own minimum, which an earlier call found. TSR_E_BUDGET when one does not fit; its minimum is
  * told then, too. */
@@ -212,10 +235,11 @@ size_t tsr_latent_count(const tsr_settings *s); /* elements of one latent */
 tsr_status tsr_net_load(tsr_run *r, tsr_net *net, int32_t phase);
 
 /* phases */
-tsr_status tsr_text_run(tsr_run *r);                     /* text_phase.c */
-tsr_status tsr_denoise_run(tsr_run *r, int32_t picture); /* denoise.c */
-tsr_status tsr_decode_run(tsr_run *r);                   /* decode.c */
-tsr_status tsr_encode_run(tsr_run *r);                   /* encode.c */
+tsr_status tsr_text_run(tsr_run *r); /* text_phase.c */
+/* denoise.c: pictures [first, end) together. */
+tsr_status tsr_denoise_run(tsr_run *r, int32_t first, int32_t end);
+tsr_status tsr_decode_run(tsr_run *r); /* decode.c */
+tsr_status tsr_encode_run(tsr_run *r); /* encode.c */
 /* Runs the VAE on what `fill` writes into its input, again in float32 where it overflows in half;
  * *out is its output. */
 tsr_status tsr_vae_run(tsr_run *r, void (*fill)(const tsr_run *r, float *dst), const void **out);
@@ -246,6 +270,21 @@ tsr_status tsr_run_reserve_device(tsr_run *r);
 void tsr_run_free_device(tsr_run *r);
 void tsr_run_measure_device(tsr_run *r, int32_t phase);
 
+/* batch.c */
+/* Lanes for `n` pictures of the size that is set. Samplers are new. */
+tsr_status tsr_run_make_lanes(tsr_run *r, int32_t n);
+void tsr_run_free_lanes(tsr_run *r);
+/* Pictures of the next batch, of those from `first` on: as even as batches of at most `most` can
+ * be. */
+int32_t tsr_batch_size(int32_t n_pictures, int32_t first, int32_t most);
+/* The run for `n` pictures together: lanes, the UNet's tape (not its plan), the state. */
+tsr_status tsr_run_set_batch(tsr_run *r, int32_t n);
+/* Takes the fastest number of pictures by plan, with `budget` for the process (0: no limit). */
+tsr_status tsr_run_choose_batch(tsr_run *r, size_t budget);
+/* What the UNet does for all pictures of the run. */
+tsr_plan_cost tsr_run_unet_cost(const tsr_run *r);
+float *tsr_run_lane_latents(const tsr_run *r, int32_t lane); // [C,h,w]
+
 /* memory_plan.c */
 /* Code, heap and stacks of this process. */
 size_t tsr_run_host_base(const tsr_run *r);
@@ -273,6 +312,9 @@ tsr_status tsr_run_say_largest(tsr_run *r);
 /* The largest size of the same aspect that fits the budget; 0 when none does. Leaves the run as it
  * was. */
 tsr_status tsr_run_largest(tsr_run *r, int32_t *width, int32_t *height);
+
+/* ops.c: from now on every op is timed, when the run was asked to. */
+tsr_status tsr_run_time_ops(tsr_run *r);
 
 /* record.c */
 tsr_status tsr_record_reserve(tsr_run *r);

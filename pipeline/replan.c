@@ -35,7 +35,7 @@ static void end_phases(tsr_run *r, int32_t phase)
 
     for (int32_t i = 0; i < n->n_text; i++)
         n->text[i].net.over = r->text_done;
-    n->unet.over = phase > TSR_RUN_DENOISE && r->next_picture + 1 == r->set.n_pictures;
+    n->unet.over = phase > TSR_RUN_DENOISE && r->batch_end == r->set.n_pictures;
 }
 
 static tsr_status refuse(tsr_run *r, int32_t phase, size_t need)

@@ -17,6 +17,7 @@ void tsr_run_get_info(const tsr_run *r, tsr_run_info *info)
         .frames = 1,
         .steps = s->steps,
         .n_pictures = s->n_pictures,
+        .batch = s->batch,
         .seed = s->seed,
         .guidance = s->guidance,
         .scheduler = tsr_sched_config_name(s->sched_cfg),
@@ -97,8 +98,8 @@ static void write_head(tsr_buf *b, const tsr_run *r, const tsr_run_info *i)
             b, "  \"model_hash\": null,\n"); /* a hash of the content; a plan reads none of it */
     else
         tsr_buf_printf(b, "  \"model_hash\": \"%s\",\n", i->model_hash);
-    tsr_buf_printf(b, "  \"plan_hash\": \"%s\",\n  \"pictures\": %d,\n", i->plan_hash,
-                   i->n_pictures);
+    tsr_buf_printf(b, "  \"plan_hash\": \"%s\",\n  \"pictures\": %d,\n  \"batch\": %d,\n",
+                   i->plan_hash, i->n_pictures, i->batch);
     tsr_buf_printf(
         b, "  \"budget_bytes\": %zu,\n  \"predicted_peak_bytes\": %zu,\n  \"arena_bytes\": %zu,\n",
         i->budget_bytes, i->predicted_peak_bytes, i->arena_bytes);

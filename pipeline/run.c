@@ -1,16 +1,17 @@
 /* run.c -- a run from its descriptor to its pictures.
  *
  *     make: resolve, tokenize, sampler, record and plan every network, check the budget, reserve
- *     next: text (once) -> denoise -> decode -> record, one picture a call, no allocation
+ *     next: text (once) -> denoise (once a batch) -> decode -> record, one picture a call, no
+ *           allocation
  *
  * A run that only decodes, or encodes, has the VAE alone, and the same of everything else. */
 #include "pipeline/pipeline_internal.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/num.h"
 #include "memory/budget.h"
 
@@ -20,10 +21,7 @@
 
 double tsr_now(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return tsr_clock_seconds();
 }
 
 void *tsr_run_state(const tsr_run *r, size_t offset)
@@ -52,6 +50,7 @@ tsr_status tsr_run_progress(tsr_run *r, tsr_phase phase, int32_t step, int32_t n
         .step = step,
         .n_steps = n_steps,
         .picture = r->next_picture,
+        .n_together = phase == TSR_PHASE_DENOISE ? r->batch_end - r->batch_first : 1,
         .n_pictures = r->set.n_pictures,
         .seconds = seconds,
     };
@@ -183,11 +182,10 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     TSR_TRY(copy_latents(r, d));
     if (r->set.task == TSR_TASK_PICTURE) {
         TSR_TRY(tsr_prompts_tokenize(r));
-        TSR_TRY(tsr_sched_make(&r->sched, r->set.sched_cfg, r->set.steps, tsr_latent_count(&r->set),
-                               NULL, &ctx->err));
+        TSR_TRY(tsr_run_make_lanes(r, 1));
     }
     TSR_TRY(tsr_nets_record(&r->nets, ctx, r->model, &r->set,
-                            r->sched ? tsr_sched_n_calls(r->sched) : 0));
+                            r->lanes ? tsr_sched_n_calls(r->lanes[0].sched) : 0));
     tsr_state_layout(&r->state, r->model, &r->set);
     /* A plan has the thread and the room for a hash, too: it needs what the run needs, to the byte.
      */
@@ -200,6 +198,7 @@ static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)
     hash_plan(r);
     if (d->plan_only)
         return TSR_OK;
+    TSR_TRY(tsr_run_time_ops(r));
     return reserve(r);
 }
 
@@ -219,6 +218,7 @@ tsr_status tsr_run_make(tsr_context *ctx, tsr_model *model, const tsr_run_desc *
     r->default_budget = desc->default_budget;
     r->default_budget_user = desc->default_budget_user;
     r->plan_only = desc->plan_only;
+    r->time_ops = desc->time_ops;
     r->peak_at_start = tsr_mem_peak();
     r->image = desc->task == TSR_TASK_ENCODE ? desc->image : NULL;
     r->peak_before = tsr_mem_peak();
@@ -239,7 +239,7 @@ void tsr_run_free(tsr_run *r)
     tsr_run_free_device(r);
     tsr_spill_close(&r->spill);
     tsr_nets_free(&r->nets);
-    tsr_sched_free(r->sched);
+    tsr_run_free_lanes(r);
     tsr_settings_free(&r->set);
     tsr_arena_free(&r->arena);
     for (int32_t e = 0; e < TSR_MAX_ENCODERS; e++) {
@@ -247,6 +247,9 @@ void tsr_run_free(tsr_run *r)
         tsr_free(r->ids[1][e]);
     }
     tsr_free(r->given_latents);
+    tsr_free(r->op_seconds);
+    tsr_free(r->ops);
+    tsr_free(r->op_texts);
     tsr_buf_free(&r->record);
     tsr_buf_free(&r->parameters);
     tsr_free(r);
@@ -265,23 +268,33 @@ static tsr_status before_phase(tsr_run *r, int32_t phase)
     return st;
 }
 
-/* Prompt, or what was given, to final latents; each phase is measured when it is over. */
+/* Prompt, or what was given, to final latents, of a whole batch where a batch begins; each phase is
+ * measured when it is over. */
 static tsr_status make_latents(tsr_run *r, int32_t picture)
 {
     size_t n = tsr_latent_count(&r->set);
+    int32_t end;
+    tsr_status st;
 
     if (r->set.task == TSR_TASK_DECODE) {
-        memcpy(tsr_run_state(r, r->state.latents), r->given_latents + (size_t)picture * n,
+        memcpy(tsr_run_lane_latents(r, 0), r->given_latents + (size_t)picture * n,
                n * sizeof *r->given_latents);
+        r->batch_first = picture;
         return TSR_OK;
     }
+    if (picture < r->batch_end)
+        return TSR_OK;
     if (!r->text_done) {
         TSR_TRY(tsr_text_run(r));
         tsr_run_measure(r, TSR_RUN_TEXT);
         r->text_done = true;
     }
     TSR_TRY(before_phase(r, TSR_RUN_DENOISE));
-    TSR_TRY(tsr_denoise_run(r, picture));
+    end = picture + tsr_batch_size(r->set.n_pictures, picture, r->set.batch);
+    st = tsr_denoise_run(r, picture, end);
+    if (st != TSR_OK)
+        r->batch_end = picture; /* nothing of it is finished */
+    TSR_TRY(st);
     tsr_run_measure(r, TSR_RUN_DENOISE);
     return TSR_OK;
 }
@@ -355,7 +368,7 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
         .width = s->width,
         .height = s->height,
         .rgb = s->task == TSR_TASK_ENCODE ? NULL : tsr_run_state(r, r->state.rgb),
-        .latents = tsr_run_state(r, r->state.latents),
+        .latents = tsr_run_lane_latents(r, i - r->batch_first),
         .latents_shape = {s->latent_c, s->latent_h, s->latent_w},
         .parameters = s->task == TSR_TASK_PICTURE ? r->parameters.data : NULL,
         .record = s->task == TSR_TASK_ENCODE ? NULL : r->record.data,
@@ -365,10 +378,14 @@ tsr_status tsr_run_next(tsr_run *r, tsr_picture *pic)
 
 bool tsr_run_latents(const tsr_run *r, const float **latents, int32_t shape[4])
 {
+    int32_t first, n;
+
     if (!r->latents_done)
         return false;
-    *latents = tsr_run_state(r, r->state.latents);
-    memcpy(shape, (int32_t[4]){1, r->set.latent_c, r->set.latent_h, r->set.latent_w},
+    first = r->latents_are_next ? r->next_picture : r->next_picture - 1;
+    n = tsr_max_i32(1, r->batch_end - first);
+    *latents = tsr_run_lane_latents(r, first - r->batch_first);
+    memcpy(shape, (int32_t[4]){n, r->set.latent_c, r->set.latent_h, r->set.latent_w},
            4 * sizeof *shape);
     return true;
 }

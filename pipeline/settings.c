@@ -284,6 +284,7 @@ tsr_status tsr_settings_resolve(tsr_settings *s, tsr_context *ctx, const tsr_mod
     s->entries = s->cfg ? 2 : 1;
     s->guidance_rescale = d->guidance_rescale;
     s->n_pictures = d->n_pictures ? d->n_pictures : 1;
+    s->batch = 1;
     s->clip_skip = d->clip_skip;
     s->seed = d->seed_given ? d->seed : random_seed();
     s->rng = d->rng;

@@ -8,28 +8,29 @@
 #include "model/blocks.h"
 #include "model/config.h"
 
-/* Values that the caller fills and reads. Entries: N = batch (guidance halves: unconditional
- * first). */
+/* Values that the caller fills and reads. B pictures go through the network together, each with P
+ * prompts (guidance halves: unconditional first): entry p * B + b is picture b with prompt p. Pc
+ * prompts are given: P that all pictures share, or P * B in the same order. */
 typedef struct tsr_unet_io {
     /* inputs */
-    tsr_val latents;   /* f32 NCHW [N or latent_n,C,H,W], scaled for the model; filled before every
-                          step */
-    tsr_val context;   /* [N,S,1,D] in the tape's dtype; used by the prologue only */
-    tsr_val timesteps; /* f32 [n_steps*t_rows,1,1,1]; used by the prologue only */
-    tsr_val text_embeds;   /* [N,1,1,Dp] tape's dtype; SDXL only, else 0 */
-    tsr_val time_ids;      /* f32 [N,1,1,6]; SDXL only, else 0 */
+    tsr_val latents;       /* f32 NCHW [B,C,H,W], scaled for the model; filled before every step */
+    tsr_val context;       /* [Pc,S,1,D] in the tape's dtype; used by the prologue only */
+    tsr_val timesteps;     /* f32 [n_steps or n_steps*B,1,1,1]; used by the prologue only */
+    tsr_val text_embeds;   /* [Pc,1,1,Dp] tape's dtype; SDXL only, else 0 */
+    tsr_val time_ids;      /* f32 [Pc,1,1,6]; SDXL only, else 0 */
     tsr_val guidance_cond; /* f32 [1,1,1,time_cond_proj_dim], LCM's guidance embedding; else 0 */
     /* output */
-    tsr_val out; /* f32 NCHW [N,Co,H,W] */
+    tsr_val out; /* f32 NCHW [P*B,Co,H,W] */
 } tsr_unet_io;
 
 typedef struct tsr_unet_shape {
-    int32_t n;        /* entries (2 with guidance) */
-    int32_t latent_n; /* entries of the latents input: n, or 1 when the halves share it */
-    int32_t h, w;     /* latents */
-    int32_t s;        /* context tokens */
-    int32_t n_steps;  /* how many time steps the prologue prepares */
-    int32_t t_rows; /* 1: all entries have the same timestep (not with SDXL's text_time); else n */
+    int32_t pictures;   /* B */
+    int32_t prompts;    /* P: 2 with guidance */
+    bool own_prompts;   /* every picture has prompts of its own */
+    bool own_timesteps; /* every picture has timesteps of its own */
+    int32_t h, w;       /* latents */
+    int32_t s;          /* context tokens */
+    int32_t n_steps;    /* how many time steps the prologue prepares */
 } tsr_unet_shape;
 
 typedef tsr_tap tsr_unet_tap; /* "down_blocks.0.resnets.1" */

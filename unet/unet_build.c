@@ -4,19 +4,20 @@
  * A step (loop): latents -> conv_in -> down -> mid -> up -> norm, SiLU, conv_out -> prediction.
  * Shapes: latents [N,C,H,W] f32 outside, [N,H,W,C] inside; a level down halves H and W (rounded
  * up). The prediction is f32 from conv_out on: it goes to the sampler without another rounding.
- * Guidance halves are entries of one batch, so that each weight that is read serves both. */
+ * Pictures and guidance halves are entries of one batch, so that each weight that is read serves
+ * all. What does not depend on the prompt, from conv_in to the first cross-attention, has one
+ * entry a picture (SDXL: to the first residual block, whose time embedding has text in it); the
+ * tape finds that out. */
 #include "unet/unet_internal.h"
 
 static tsr_status check_shape(const tsr_unet *u)
 {
     const tsr_unet_shape *s = u->shape;
-    bool ok = s->n >= 1 && s->latent_n >= 1 && s->n % s->latent_n == 0 && s->n_steps >= 1 &&
-              (s->t_rows == s->n || (s->t_rows == 1 && !u->cfg->text_time));
 
-    if (!ok)
+    if (s->pictures < 1 || s->prompts < 1 || s->n_steps < 1)
         TSR_FAIL(u->root.tape->err, TSR_E_INTERNAL,
-                 "a UNet of %d entries with %d latents, %d steps and %d time rows a step", s->n,
-                 s->latent_n, s->n_steps, s->t_rows);
+                 "a UNet of %d pictures with %d prompts and %d steps", s->pictures, s->prompts,
+                 s->n_steps);
     return TSR_OK;
 }
 
@@ -30,8 +31,8 @@ static tsr_status prologue(tsr_unet *u, tsr_unet_io *io)
         d = u->blocks[i].n_transformers > 0 ? u->blocks[i].context_dim : 0;
     TSR_TRY(tsr_unet_time_build(u, io));
     if (d > 0) {
-        TSR_TRY(tsr_tape_input(u->root.tape, (int32_t[]){s->n, s->s, 1, d}, u->root.tape->dtype,
-                               "context", &io->context)); // [N,S,1,D]
+        TSR_TRY(tsr_tape_input_grid(u->root.tape, &u->of_prompts, (int32_t[]){s->s, 1, d},
+                                    u->root.tape->dtype, "context", &io->context)); // [Pc,S,1,D]
         TSR_TRY(tsr_unet_prompt_build(u, io->context));
     }
     return TSR_OK;
@@ -57,12 +58,12 @@ static tsr_status step(tsr_unet *u, tsr_unet_io *io)
     tsr_conv_desc last = {.out_dtype = TSR_F32};
     tsr_val x;
 
-    TSR_TRY(tsr_tape_input(u->root.tape, (int32_t[]){s->latent_n, cfg->in_channels, s->h, s->w},
-                           TSR_F32, "latents", &io->latents)); // [N,C,H,W] f32
+    TSR_TRY(tsr_tape_input(u->root.tape, (int32_t[]){s->pictures, cfg->in_channels, s->h, s->w},
+                           TSR_F32, "latents", &io->latents)); // [B,C,H,W] f32
     TSR_TRY(tsr_tape_set_scope(u->root.tape, "latents"));
-    TSR_TRY(tsr_op_latent_in(u->root.tape, io->latents, 1.0f, s->n, &x)); // [N,H,W,C]
+    TSR_TRY(tsr_op_latent_in(u->root.tape, io->latents, 1.0f, &x)); // [B,H,W,C]
     TSR_TRY(tsr_block_conv2d(&u->root, "conv_in", cfg->channels[0], cfg->conv_in_kernel,
-                             &(tsr_conv_desc){.x = x}, &x)); // [N,H,W,C0]
+                             &(tsr_conv_desc){.x = x}, &x)); // [B,H,W,C0]
     u->skips[u->n_skips++] = x;
     for (int32_t i = 0; i < u->n_blocks; i++)
         TSR_TRY(block_build(u, &u->blocks[i], &x)); // [N,H,W,C0] in the end
@@ -91,7 +92,8 @@ tsr_status tsr_unet_build(tsr_tape *t, tsr_component *c, const tsr_unet_config *
 {
     tsr_unet u = {.root = {.tape = t, .comp = c, .taps = taps, .n_taps = taps ? n_taps : 0},
                   .cfg = cfg,
-                  .shape = shape};
+                  .shape = shape,
+                  .of_prompts = {1, shape->prompts, shape->own_prompts ? shape->pictures : 1}};
     tsr_unet_io made = {0};
     tsr_status st = build(&u, &made);
 

@@ -33,8 +33,9 @@ typedef struct tsr_unet {
     const tsr_unet_shape *shape;
     tsr_unet_block blocks[TSR_UNET_MAX_BLOCKS]; /* in the order of the data */
     int32_t n_blocks, n_resnets, n_layers;
+    tsr_entries of_prompts; /* what is given with the prompts: [Pc] */
     /* made by the prologue */
-    tsr_val *time_rows;  /* [n_resnets] of [n_steps*t_rows,1,1,Co] */
+    tsr_val *time_rows;  /* [n_resnets] of [n_steps*Nt,1,1,Co] */
     tsr_unet_kv *prompt; /* [n_layers]: the prompt, for attn2 */
     /* what the way down leaves for the way up: a stack */
     tsr_val *skips;

@@ -2,7 +2,7 @@
  * embedding.
  *
  * out = skip(x) + conv2(silu(norm2(conv1(silu(norm1(x))) + row)))
- * Shapes: x [N,H,W,C], or x and skip joined; row [t_rows,1,1,Co]; out [N,H,W,Co]. */
+ * Shapes: x [N,H,W,C], or x and skip joined; row [Nt,1,1,Co]; out [N,H,W,Co]. */
 #include "unet/unet_internal.h"
 
 tsr_status tsr_unet_res_build(tsr_unet *u, const tsr_unet_block *b, int32_t i, tsr_val x,
@@ -12,7 +12,7 @@ tsr_status tsr_unet_res_build(tsr_unet *u, const tsr_unet_block *b, int32_t i, t
     tsr_resnet_desc d = {
         .x = x, .x2 = skip, .co = b->co, .groups = u->cfg->groups, .eps = u->cfg->norm_eps};
 
-    TSR_TRY(tsr_tape_step_view(s.tape, u->time_rows[b->first_resnet + i], u->shape->t_rows,
-                               &d.add_channel)); // [t_rows,1,1,Co]
+    TSR_TRY(tsr_tape_step_view(s.tape, u->time_rows[b->first_resnet + i],
+                               &d.add_channel)); // [Nt,1,1,Co]
     return tsr_block_resnet(&s, &d, out);        // [N,H,W,Co]
 }

@@ -4,8 +4,9 @@
  *   SDXL: emb += linear_2(silu(linear_1(text_embeds ++ sinusoids(time_ids))))     add_embedding
  *   then for every residual block: row = time_emb_proj(silu(emb))
  *
- * R = n_steps * t_rows rows of emb [R,1,1,E]; step s uses rows s*t_rows .. (s+1)*t_rows-1. Nothing
- * of it depends on the picture, so the loop only looks rows up. The embedding is kept in f32 (a few
+ * R = n_steps * Nt rows of emb [R,1,1,E], step by step: Nt is 1, and in SDXL, where the prompt is
+ * in it, the number of prompts. Nothing of it depends on the latents, so the loop only looks rows
+ * up. The embedding is kept in f32 (a few
  * hundred rows at most); the projected rows stay for the whole run and have the tape's dtype.
  *
  * Source: "Attention Is All You Need" (Vaswani et al., 2017) for the sinusoids; "SDXL" (Podell et
@@ -41,25 +42,24 @@ static tsr_status sinusoids(tsr_unet *u, const char *module, tsr_val x, int32_t 
     return TSR_OK;
 }
 
-/* x [n,1,1,C] as [n_out,1,1,C] of the tape's dtype; entry i is entry i % n. For one pixel the
- * conversions between NCHW and NHWC move nothing: they are the ops that repeat and convert. */
-static tsr_status repeat(tsr_unet *u, const char *module, tsr_val x, int32_t n_out, tsr_val *out)
+/* x [N,1,1,C] in the tape's dtype. For one pixel the conversions between NCHW and NHWC move
+ * nothing: they are the ops that convert. */
+static tsr_status convert(tsr_unet *u, const char *module, tsr_val x, tsr_val *out)
 {
     tsr_val nchw;
 
     TSR_TRY(tsr_tape_set_scope(u->root.tape, module));
-    TSR_TRY(tsr_op_latent_out(u->root.tape, x, &nchw));            // [n,C,1,1] f32
-    return tsr_op_latent_in(u->root.tape, nchw, 1.0f, n_out, out); // [n_out,1,1,C]
+    TSR_TRY(tsr_op_latent_out(u->root.tape, x, &nchw));     // [N,C,1,1] f32
+    return tsr_op_latent_in(u->root.tape, nchw, 1.0f, out); // [N,1,1,C]
 }
 
-/* x [R,1,1,C] + y [n,1,1,C], whose entries repeat. */
-static tsr_status add_repeated(tsr_unet *u, const char *module, tsr_val x, tsr_val y, tsr_val *out)
+/* x + y for every step of x [R,1,1,C] and every prompt of y [Pc,1,1,C]. */
+static tsr_status add_to_steps(tsr_unet *u, const char *module, tsr_val x, tsr_val y, tsr_val *out)
 {
     tsr_add_desc d = {.x = x};
-    int32_t rows = tsr_tape_value(u->root.tape, x)->n;
 
-    TSR_TRY(repeat(u, module, y, rows, &d.y)); // [R,1,1,C]
-    return tsr_op_add(u->root.tape, &d, out);  // [R,1,1,C] f32
+    TSR_TRY(convert(u, module, y, &d.y));     // [Pc,1,1,C]
+    return tsr_op_add(u->root.tape, &d, out); // [R*Pc,1,1,C] f32
 }
 
 /* LCM's guidance embedding: the same for all steps, added before the first layer. */
@@ -72,24 +72,26 @@ static tsr_status add_guidance(tsr_unet *u, tsr_unet_io *io, tsr_val *time)
                            "guidance_cond", &io->guidance_cond)); // [1,1,1,P] f32
     TSR_TRY(tsr_block_linear(&s, "cond_proj", u->cfg->channels[0], false,
                              &(tsr_linear_desc){.x = io->guidance_cond}, &cond)); // [1,1,1,C]
-    return add_repeated(u, "time_embedding", *time, cond, time);                  // [R,1,1,C] f32
+    return add_to_steps(u, "time_embedding", *time, cond, time);                  // [R,1,1,C] f32
 }
 
 /* SDXL's size conditions and pooled prompt, the same for all steps. */
 static tsr_status add_text_time(tsr_unet *u, tsr_unet_io *io, tsr_val *emb)
 {
     const tsr_unet_config *cfg = u->cfg;
-    int32_t n = u->shape->n, dim = cfg->addition_time_embed_dim;
+    int32_t dim = cfg->addition_time_embed_dim;
     tsr_val ids, aug;
 
-    TSR_TRY(tsr_tape_input(u->root.tape, (int32_t[]){n, 1, 1, cfg->projection_input_dim - 6 * dim},
-                           u->root.tape->dtype, "text_embeds", &io->text_embeds)); // [N,1,1,Dp]
-    TSR_TRY(tsr_tape_input(u->root.tape, (int32_t[]){n, 1, 1, 6}, TSR_F32, "time_ids",
-                           &io->time_ids));                                 // [N,1,1,6] f32
-    TSR_TRY(sinusoids(u, "add_time_proj", io->time_ids, dim, &ids));        // [N,1,1,6*dim] f32
-    TSR_TRY(repeat(u, "add_time_proj", ids, n, &ids));                      // [N,1,1,6*dim]
-    TSR_TRY(embedding_mlp(u, "add_embedding", io->text_embeds, ids, &aug)); // [N,1,1,E]
-    return add_repeated(u, "add_embedding", *emb, aug, emb);                // [R,1,1,E] f32
+    TSR_TRY(tsr_tape_input_grid(u->root.tape, &u->of_prompts,
+                                (int32_t[]){1, 1, cfg->projection_input_dim - 6 * dim},
+                                u->root.tape->dtype, "text_embeds",
+                                &io->text_embeds)); // [Pc,1,1,Dp]
+    TSR_TRY(tsr_tape_input_grid(u->root.tape, &u->of_prompts, (int32_t[]){1, 1, 6}, TSR_F32,
+                                "time_ids", &io->time_ids));                // [Pc,1,1,6] f32
+    TSR_TRY(sinusoids(u, "add_time_proj", io->time_ids, dim, &ids));        // [Pc,1,1,6*dim] f32
+    TSR_TRY(convert(u, "add_time_proj", ids, &ids));                        // [Pc,1,1,6*dim]
+    TSR_TRY(embedding_mlp(u, "add_embedding", io->text_embeds, ids, &aug)); // [Pc,1,1,E] f32
+    return add_to_steps(u, "add_embedding", *emb, aug, emb);                // [R,1,1,E] f32
 }
 
 /* Every residual block's projection of all rows. */
@@ -110,13 +112,12 @@ static tsr_status project_rows(tsr_unet *u, tsr_val emb)
 
 tsr_status tsr_unet_time_build(tsr_unet *u, tsr_unet_io *io)
 {
-    int32_t rows;
+    const tsr_unet_shape *s = u->shape;
+    tsr_entries rows = {s->n_steps, 1, s->own_timesteps ? s->pictures : 1};
     tsr_val time, emb;
 
-    if (__builtin_mul_overflow(u->shape->n_steps, u->shape->t_rows, &rows))
-        TSR_FAIL(u->root.tape->err, TSR_E_USAGE, "%d steps are too many", u->shape->n_steps);
-    TSR_TRY(tsr_tape_input(u->root.tape, (int32_t[]){rows, 1, 1, 1}, TSR_F32, "timesteps",
-                           &io->timesteps));                                       // [R,1,1,1] f32
+    TSR_TRY(tsr_tape_input_grid(u->root.tape, &rows, (int32_t[]){1, 1, 1}, TSR_F32, "timesteps",
+                                &io->timesteps));                                  // [R,1,1,1] f32
     TSR_TRY(sinusoids(u, "time_proj", io->timesteps, u->cfg->channels[0], &time)); // [R,1,1,C] f32
     if (u->cfg->time_cond_proj_dim > 0)
         TSR_TRY(add_guidance(u, io, &time));                    // [R,1,1,C] f32

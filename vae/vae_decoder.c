@@ -56,8 +56,8 @@ tsr_status tsr_vae_decode_build(tsr_tape *t, tsr_component *c, const tsr_vae_con
     TSR_TRY(tsr_tape_input(t, (int32_t[]){n, cfg->latent_channels, latent_nhw[1], latent_nhw[2]},
                            TSR_F32, "latents", &latents)); // [N,L,h,w] f32
     TSR_TRY(tsr_tape_set_scope(t, "latents"));
-    TSR_TRY(tsr_op_latent_in(t, latents, 1.0f / cfg->scaling_factor, n, &x)); // [N,h,w,L]
-    TSR_TRY(decoder(&root, cfg, &x));                                         // [N,H,W,3]
+    TSR_TRY(tsr_op_latent_in(t, latents, 1.0f / cfg->scaling_factor, &x)); // [N,h,w,L]
+    TSR_TRY(decoder(&root, cfg, &x));                                      // [N,H,W,3]
     TSR_TRY(tsr_tape_set_scope(t, "picture"));
     if (as_image)
         TSR_TRY(tsr_op_image_out(t, x, &picture)); // [N,H,W,3] u8

@@ -56,8 +56,8 @@ tsr_status tsr_vae_encode_build(tsr_tape *t, tsr_component *c, const tsr_vae_con
     TSR_TRY(tsr_tape_input(t, (int32_t[]){n, cfg->in_channels, image_nhw[1], image_nhw[2]}, TSR_F32,
                            "picture", &picture)); // [N,3,H,W] f32
     TSR_TRY(tsr_tape_set_scope(t, "picture"));
-    TSR_TRY(tsr_op_latent_in(t, picture, 1.0f, n, &x)); // [N,H,W,3]
-    TSR_TRY(encoder(&root, cfg, &x));                   // [N,h,w,2*L] f32
+    TSR_TRY(tsr_op_latent_in(t, picture, 1.0f, &x)); // [N,H,W,3]
+    TSR_TRY(encoder(&root, cfg, &x));                // [N,h,w,2*L] f32
     TSR_TRY(tsr_tape_set_scope(t, "moments"));
     TSR_TRY(tsr_op_latent_out(t, x, &out)); // [N,2*L,h,w] f32
     tsr_tape_output(t, out, "moments");

@@ -13,7 +13,8 @@
  *
  * Exactness: blocks of keys start at key 0 and have one fixed size; a query's sums run over them in
  * order, inside a block over d (scores) and keys (l, o) in order. Windows, threads, batch and the
- * cut of the queries do not enter. All in f32. A masked score is -inf, e^-inf = 0.
+ * cut of the queries do not enter. All in f32. Scores are in units of ln 2 (q is scaled by
+ * scale / ln 2), so that weights are powers of 2. A masked score is -inf, its weight 2^-125.
  *
  * Keys in blocks: m, l and o of a panel are one record, [2 + dh_tiles][TILE_N]. With call->carry
  * the records of the window's panels live there from call to call instead of in the scratch, and a
@@ -130,26 +131,55 @@ static void attention_load_row(const attention *a, const tsr_tensor *x, int32_t 
 {
     size_t at = (size_t)head * (size_t)a->dh;
     const void *src = tensor_at(x, n, t);
+    int32_t d = 0;
 
-    for (int32_t d = 0; d < a->dh; d += VEC_N)
+    if (x->dtype == TSR_F16)
+        for (; d + VEC_N <= a->dh; d += VEC_N)
+            vec_store(dst + d, vec_load_f16((const uint16_t *)src + at + d));
+    for (; d < a->dh; d += VEC_N)
         vec_store(dst + d, vec_load_as(x->dtype, src, at + (size_t)d, a->dh - d));
     vec_store(dst + a->ld - VEC_N, vec_zero());
 }
 
-/* Queries q0 .. q0 + n times scale, transposed into panels; missing queries are zeros. */
+/* Rows to columns: every round puts row i + VEC_N / 2 between the lanes of row i. */
+static inline void attention_transpose(vec r[VEC_N])
+{
+#pragma GCC unroll 4
+    for (int32_t round = 1; round < VEC_N; round *= 2) {
+        vec from[VEC_N];
+
+        memcpy(from, r, sizeof from);
+#pragma GCC unroll 8
+        for (int32_t i = 0; i < VEC_N / 2; i++) {
+            vec_zip(&from[i], &from[i + VEC_N / 2]);
+            r[2 * i] = from[i];
+            r[2 * i + 1] = from[i + VEC_N / 2];
+        }
+    }
+}
+
+/* Queries q0 .. q0 + n times scale / ln 2, transposed into panels; missing queries are zeros. */
 static void attention_load_q(const attention *a, const attention_scratch *s, int32_t n,
                              int32_t head, int32_t q0, int32_t n_q)
 {
-    float *row = s->k; /* free until the first block */
-    float scale = a->call->op->u.attention.scale;
+    const tsr_tensor *q = &a->call->in[0];
+    size_t at = (size_t)head * (size_t)a->dh;
+    const vec scale = vec_set(a->call->op->u.attention.scale * 1.44269504f);
 
-    memset(s->q, 0, sizeof(float) * (size_t)a->room * (size_t)a->dh * TILE_N);
-    for (int32_t i = 0; i < n_q; i++) {
+    for (int32_t i = 0; i < tsr_div_up(n_q, TILE_N) * TILE_N; i += VEC_N) {
         float *dst = s->q + (size_t)(i / TILE_N) * (size_t)a->dh * TILE_N + i % TILE_N;
 
-        attention_load_row(a, &a->call->in[0], n, head, q0 + i, row);
-        for (int32_t d = 0; d < a->dh; d++)
-            dst[(size_t)d * TILE_N] = row[d] * scale;
+        for (int32_t d = 0; d < a->dh; d += VEC_N, dst += (size_t)VEC_N * TILE_N) {
+            vec r[VEC_N];
+
+            for (int32_t j = 0; j < VEC_N; j++)
+                r[j] = i + j < n_q ? vec_load_as(q->dtype, tensor_at(q, n, q0 + i + j),
+                                                 at + (size_t)d, a->dh - d)
+                                   : vec_zero();
+            attention_transpose(r);
+            for (int32_t j = 0; j < tsr_min_i32(VEC_N, a->dh - d); j++)
+                vec_store(dst + (size_t)j * TILE_N, vec_mul(r[j], scale));
+        }
     }
 }
 
@@ -206,19 +236,21 @@ static void attention_softmax(float *s, int32_t n_keys, float *max, float *sum, 
                               int32_t n_o)
 {
     vec m0 = vec_load(max), m1 = vec_load(max + VEC_N), a0 = m0, a1 = m1, l0, l1;
+    bool raised;
 
     for (int32_t i = 0; i < n_keys; i++) {
         m0 = vec_max(m0, vec_load(s + (size_t)i * TILE_N));
         m1 = vec_max(m1, vec_load(s + (size_t)i * TILE_N + VEC_N));
     }
-    a0 = vec_exp_below(vec_sub(a0, m0));
-    a1 = vec_exp_below(vec_sub(a1, m1));
+    raised = vec_any_less(a0, m0) || vec_any_less(a1, m1);
+    a0 = vec_exp2_below(vec_sub(a0, m0));
+    a1 = vec_exp2_below(vec_sub(a1, m1));
     l0 = vec_mul(vec_load(sum), a0);
     l1 = vec_mul(vec_load(sum + VEC_N), a1);
     for (int32_t i = 0; i < n_keys; i++) {
         float *p = s + (size_t)i * TILE_N;
-        vec w0 = vec_exp_below(vec_sub(vec_load(p), m0)),
-            w1 = vec_exp_below(vec_sub(vec_load(p + VEC_N), m1));
+        vec w0 = vec_exp2_below(vec_sub(vec_load(p), m0)),
+            w1 = vec_exp2_below(vec_sub(vec_load(p + VEC_N), m1));
 
         vec_store(p, w0);
         vec_store(p + VEC_N, w1);
@@ -229,6 +261,8 @@ static void attention_softmax(float *s, int32_t n_keys, float *max, float *sum, 
     vec_store(max + VEC_N, m1);
     vec_store(sum, l0);
     vec_store(sum + VEC_N, l1);
+    if (!raised) /* the factors are 1 */
+        return;
     for (int32_t i = 0; i < n_o; i++, o += TILE_N) {
         vec_store(o, vec_mul(vec_load(o), a0));
         vec_store(o + VEC_N, vec_mul(vec_load(o + VEC_N), a1));
@@ -258,19 +292,22 @@ static void attention_store(const attention *a, const attention_scratch *s, int3
                             int32_t q0, int32_t n_q)
 {
     const tsr_tensor *out = &a->call->out;
-    float *row = s->k;
+    size_t at = (size_t)head * (size_t)a->dh;
 
-    for (int32_t i = 0; i < n_q; i++) {
-        attention_record r = attention_record_of(a, s, i / TILE_N);
-        const float *o = r.o + i % TILE_N;
-        size_t at = (size_t)head * (size_t)a->dh;
-        vec sum = vec_set(r.sum[i % TILE_N]);
+    for (int32_t i = 0; i < n_q; i += VEC_N) {
+        attention_record rec = attention_record_of(a, s, i / TILE_N);
+        const float *o = rec.o + i % TILE_N, *sum = rec.sum + i % TILE_N;
 
-        for (int32_t d = 0; d < a->dh; d++)
-            row[d] = o[(size_t)d * TILE_N];
-        for (int32_t d = 0; d < a->dh; d += VEC_N)
-            vec_store_as(out->dtype, tensor_at(out, n, q0 + i), at + (size_t)d,
-                         vec_div(vec_load(row + d), sum), a->dh - d);
+        for (int32_t d = 0; d < a->dh; d += VEC_N, o += (size_t)VEC_N * TILE_N) {
+            vec r[VEC_N];
+
+            for (int32_t j = 0; j < VEC_N; j++)
+                r[j] = d + j < a->dh ? vec_load(o + (size_t)j * TILE_N) : vec_zero();
+            attention_transpose(r);
+            for (int32_t j = 0; j < tsr_min_i32(VEC_N, n_q - i); j++)
+                vec_store_as(out->dtype, tensor_at(out, n, q0 + i + j), at + (size_t)d,
+                             vec_div(r[j], vec_set(sum[j])), a->dh - d);
+        }
     }
 }
 

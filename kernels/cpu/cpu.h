@@ -1,8 +1,8 @@
 /* cpu.h -- the CPU backend's table of kernels, one a tier.
  *
- * A table is filled portable first and overwritten upwards (portable, avx2, avx512): a tier only
- * replaces what it does better, together with the packing and scratch facts that belong to it.
- * A table is a value: tests build two and compare them op by op.
+ * A table is filled portable first and overwritten upwards (portable, avx2, avx512,
+ * avx512fp16): a tier only replaces what it does better, together with the packing and scratch
+ * facts that belong to it. A table is a value: tests build two and compare them op by op.
  *
  * Exactness laws for every kernel here: the order of every reduction depends on the op's shape and
  * the tier alone, never on window, thread count or batch; work is split over rows, columns, heads
@@ -27,7 +27,8 @@ struct tsr_cpu_table {
     const char *name;
     tsr_cpu_tier tier;
     tsr_cpu_run_fn run[TSR_OP_KINDS];
-    tsr_cpu_work_fn work[TSR_OP_KINDS]; /* NULL: no scratch */
+    tsr_cpu_work_fn work[TSR_OP_KINDS];       /* NULL: no scratch */
+    tsr_cpu_work_fn least_work[TSR_OP_KINDS]; /* NULL: as much as work says */
     /* packing of matrix weights, conv and linear alike (see tsr_backend) */
     size_t (*packed_bytes)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w);
     int32_t (*panel_rows)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w);
@@ -43,11 +44,17 @@ struct tsr_cpu_table {
     /* Bytes of attention's carry for a window of the queries q. */
     size_t (*carry)(const tsr_op *op, const tsr_value *q, const tsr_window *window);
     bool (*all_finite)(const tsr_tensor *x, tsr_pool *pool);
+    /* NULL: the plain sum, always (see tsr_backend) */
+    const char *(*method)(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op);
+    /* NULL: 1, always */
+    int32_t (*row_unit)(const tsr_cpu_table *t, const tsr_tape *tape, const tsr_op *op);
+    double (*fma)(int32_t rounds);
 };
 
 void tsr_cpu_fill_portable(tsr_cpu_table *t);
-void tsr_cpu_fill_avx2(tsr_cpu_table *t);   /* in builds for x86 */
-void tsr_cpu_fill_avx512(tsr_cpu_table *t); /* likewise */
+void tsr_cpu_fill_avx2(tsr_cpu_table *t);       /* in builds for x86 */
+void tsr_cpu_fill_avx512(tsr_cpu_table *t);     /* likewise */
+void tsr_cpu_fill_avx512fp16(tsr_cpu_table *t); /* likewise, where the compiler knows it */
 
 /* The machine has the tier's instructions and its system saves their registers (cpu_tiers.c). */
 bool tsr_cpu_has_tier(tsr_cpu_tier tier);

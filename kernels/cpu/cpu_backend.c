@@ -122,6 +122,15 @@ static size_t work_bytes(const tsr_backend *b, const tsr_tape *tape, const tsr_o
     return t->work[op->kind] ? t->work[op->kind](t, tape, op, window, n_threads) : 0;
 }
 
+static size_t least_work(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op,
+                         const tsr_window *window, int32_t n_threads)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->least_work[op->kind] ? t->least_work[op->kind](t, tape, op, window, n_threads)
+                                   : work_bytes(b, tape, op, window, n_threads);
+}
+
 static void run(const tsr_backend *b, const tsr_call *call)
 {
     const tsr_cpu_table *t = b->impl;
@@ -134,6 +143,27 @@ static bool all_finite(const tsr_backend *b, const tsr_tensor *x, tsr_pool *pool
     const tsr_cpu_table *t = b->impl;
 
     return t->all_finite(x, pool);
+}
+
+static const char *method(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->method ? t->method(t, tape, op) : NULL;
+}
+
+static int32_t row_unit(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->row_unit ? t->row_unit(t, tape, op) : 1;
+}
+
+static double fma_rounds(const tsr_backend *b, int32_t rounds)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return t->fma(rounds);
 }
 
 /* Whether the table could be filled up to `tier`. */
@@ -152,6 +182,12 @@ static bool fill_table(tsr_cpu_table *t, tsr_cpu_tier tier)
     if (tier >= TSR_TIER_AVX512) {
         tsr_cpu_fill_avx512(t);
         reached = TSR_TIER_AVX512;
+    }
+#endif
+#if defined(TSR_HAVE_TIER_avx512fp16)
+    if (tier >= TSR_TIER_AVX512FP16) {
+        tsr_cpu_fill_avx512fp16(t);
+        reached = TSR_TIER_AVX512FP16;
     }
 #endif
     t->tier = tier;
@@ -179,6 +215,10 @@ static void fill_tiers(void)
                                    .work_bytes = work_bytes,
                                    .run = run,
                                    .all_finite = all_finite,
+                                   .method = method,
+                                   .row_unit = row_unit,
+                                   .least_work = least_work,
+                                   .fma = fma_rounds,
                                    .impl = &c->table};
     }
 }

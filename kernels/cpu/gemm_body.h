@@ -280,7 +280,7 @@ static int32_t gemm_block_k(int32_t k)
     return tsr_div_up(tsr_div_up(k, tsr_div_up(k, BLOCK_K)), 16) * 16;
 }
 
-static void gemm_start(gemm *g)
+static void gemm_start(gemm *g, tsr_task_fn task)
 {
     const tsr_call *call = g->call;
     const tsr_tensor *x = &call->in[0];
@@ -294,7 +294,7 @@ static void gemm_start(gemm *g)
     if (g->n_rows <= 0 || g->n_panels <= 0)
         return;
     gemm_cut(g, tsr_pool_threads(call->pool));
-    tsr_pool_run(call->pool, g->n_blocks_m * g->n_groups, gemm_task, g);
+    tsr_pool_run(call->pool, g->n_blocks_m * g->n_groups, task, g);
 }
 
 static void conv2d_run(const tsr_cpu_table *t, const tsr_call *call)
@@ -313,10 +313,10 @@ static void conv2d_run(const tsr_cpu_table *t, const tsr_call *call)
               .up_w = op->u.conv.up_w ? op->u.conv.up_w : x->w};
 
     (void)t;
-    gemm_start(&g);
+    gemm_start(&g, gemm_task);
 }
 
-static void linear_run(const tsr_cpu_table *t, const tsr_call *call)
+static void linear_with(const tsr_call *call, tsr_task_fn task)
 {
     gemm g = {.call = call,
               .s = 1,
@@ -324,8 +324,13 @@ static void linear_run(const tsr_cpu_table *t, const tsr_call *call)
               .pre = call->op->u.linear.pre,
               .act = call->op->u.linear.act};
 
+    gemm_start(&g, task);
+}
+
+static void linear_run(const tsr_cpu_table *t, const tsr_call *call)
+{
     (void)t;
-    gemm_start(&g);
+    linear_with(call, gemm_task);
 }
 
 #endif

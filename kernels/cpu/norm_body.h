@@ -33,6 +33,16 @@ enum {
     NORM_TASK = 8192 /* elements a task at least */
 };
 
+typedef struct norm_kind {
+    tsr_dtype in, out;
+    bool silu;
+} norm_kind;
+
+/* Of one entry. */
+typedef struct norm_channels {
+    const float *mean, *scale, *beta; // [C] each
+} norm_channels;
+
 typedef struct group_norm {
     const tsr_call *call;
     int32_t c, groups, width;
@@ -144,26 +154,39 @@ static void group_norm_channels(const group_norm *g, int32_t n)
     }
 }
 
-/* Pass 2, one pixel of x: its channels are c0 .. of the joined ones. */
-static void group_norm_pixel(const group_norm *g, const tsr_tensor *x, int32_t n, int64_t t,
-                             int32_t c0)
+/* n lanes: channels c .. of x, which are c0 + c .. of the joined ones. */
+static inline __attribute__((always_inline)) void group_norm_vec(const norm_channels *g,
+                                                                 const norm_kind k, const void *src,
+                                                                 void *dst, int32_t c, int32_t c0,
+                                                                 int32_t n)
 {
-    const tsr_tensor *out = &g->call->out;
-    size_t stats = (size_t)(n - g->call->window.n0) * (size_t)g->c;
-    const float *mean = g->mean + stats, *scale = g->scale + stats, *beta = g->call->w[1];
-    const void *src = tensor_at(x, n, t);
-    void *dst = tensor_at(out, n, t);
+    size_t at = (size_t)(c0 + c);
+    vec v = vec_sub(vec_load_as(k.in, src, (size_t)c, n), vec_load_as(TSR_F32, g->mean, at, n));
 
-    for (int32_t c = 0; c < x->c; c += VEC_N) {
-        int32_t left = x->c - c;
-        size_t at = (size_t)(c0 + c);
-        vec v = vec_sub(vec_load_as(x->dtype, src, (size_t)c, left),
-                        vec_load_as(TSR_F32, mean, at, left));
+    v = vec_fma(v, vec_load_as(TSR_F32, g->scale, at, n), vec_load_as(TSR_F32, g->beta, at, n));
+    vec_store_as(k.out, dst, at, k.silu ? vec_silu(v) : v, n);
+}
 
-        v = vec_fma(v, vec_load_as(TSR_F32, scale, at, left), vec_load_as(TSR_F32, beta, at, left));
-        if (g->call->op->u.norm.silu)
-            v = vec_silu(v);
-        vec_store_as(out->dtype, dst, at, v, left);
+/* Pass 2 over one span. `k` is a constant wherever this is called: no branch in the loops. */
+static inline __attribute__((always_inline)) void group_norm_span(const group_norm *g, span s,
+                                                                  const norm_kind k)
+{
+    size_t entry = (size_t)(s.n - g->call->window.n0) * (size_t)g->c;
+    const norm_channels of = {g->mean + entry, g->scale + entry, g->call->w[1]};
+
+    for (int64_t t = s.t0; t < s.t1; t++) {
+        void *dst = tensor_at(&g->call->out, s.n, t);
+
+        for (int32_t i = 0, c0 = 0; i < 2 && g->call->in[i].data; c0 += g->call->in[i].c, i++) {
+            const tsr_tensor *x = &g->call->in[i];
+            const void *src = tensor_at(x, s.n, t);
+            int32_t c = 0;
+
+            for (; c + VEC_N <= x->c; c += VEC_N)
+                group_norm_vec(&of, k, src, dst, c, c0, VEC_N);
+            if (c < x->c)
+                group_norm_vec(&of, k, src, dst, c, c0, x->c - c);
+        }
     }
 }
 
@@ -171,11 +194,15 @@ static void group_norm_apply(void *arg, int32_t task, int32_t thread)
 {
     const group_norm *g = arg;
     span s = span_of(&g->call->window, g->width, g->step, task);
+    norm_kind k = {g->call->in[0].dtype, g->call->out.dtype, g->call->op->u.norm.silu};
 
     (void)thread;
-    for (int64_t t = s.t0; t < s.t1; t++)
-        for (int32_t i = 0, c0 = 0; i < 2 && g->call->in[i].data; c0 += g->call->in[i].c, i++)
-            group_norm_pixel(g, &g->call->in[i], s.n, t, c0);
+    if (k.in == TSR_F16 && k.out == TSR_F16 && k.silu)
+        group_norm_span(g, s, (norm_kind){TSR_F16, TSR_F16, true});
+    else if (k.in == TSR_F16 && k.out == TSR_F16)
+        group_norm_span(g, s, (norm_kind){TSR_F16, TSR_F16, false});
+    else
+        group_norm_span(g, s, k);
 }
 
 /* Places of the parts in the scratch; returns its size. The rows come last: they are not touched
@@ -254,41 +281,60 @@ static void group_norm_run(const tsr_cpu_table *t, const tsr_call *call)
     tsr_pool_run(call->pool, span_count(w, g.width, g.step), group_norm_apply, &g);
 }
 
-/* Sum of x - shift, or of its square, over c elements. */
-static float layer_norm_sum(const tsr_tensor *x, const void *row, float shift, bool square)
+/* Adds x - shift, or its square, of n lanes; those that do not exist add zero. */
+static inline __attribute__((always_inline)) vec layer_norm_add(vec sum, tsr_dtype in,
+                                                                const void *row, int32_t c,
+                                                                int32_t n, float shift, bool square)
 {
-    float shifts[VEC_N];
-    vec sum[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
+    vec d = vec_sub(vec_load_as(in, row, (size_t)c, n), vec_set(shift));
 
-    vec_store(shifts, vec_set(shift));
-    for (int32_t c = 0, j = 0; c < x->c; c += VEC_N, j = (j + 1) & 3) {
-        int32_t n = x->c - c; /* lanes that do not exist stay zero */
-        vec d =
-            vec_sub(vec_load_as(x->dtype, row, (size_t)c, n), vec_load_as(TSR_F32, shifts, 0, n));
+    if (n < VEC_N) {
+        float lanes[VEC_N];
 
-        sum[j] = square ? vec_fma(d, d, sum[j]) : vec_add(sum[j], d);
+        vec_store(lanes, d);
+        d = vec_load_n(lanes, n);
     }
+    return square ? vec_fma(d, d, sum) : vec_add(sum, d);
+}
+
+/* Sum over c_n elements: vector i goes to sum i mod 4. */
+static inline __attribute__((always_inline)) float
+layer_norm_sum(tsr_dtype in, const void *row, int32_t c_n, float shift, bool square)
+{
+    vec sum[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
+    int32_t c = 0;
+
+    for (; c + 4 * VEC_N <= c_n; c += 4 * VEC_N) {
+#pragma GCC unroll 4
+        for (int32_t j = 0; j < 4; j++)
+            sum[j] = layer_norm_add(sum[j], in, row, c + j * VEC_N, VEC_N, shift, square);
+    }
+#pragma GCC unroll 4
+    for (int32_t j = 0; j < 4; j++)
+        if (c + j * VEC_N < c_n)
+            sum[j] = layer_norm_add(sum[j], in, row, c + j * VEC_N,
+                                    tsr_min_i32(VEC_N, c_n - c - j * VEC_N), shift, square);
     return vec_sum(vec_add(vec_add(sum[0], sum[1]), vec_add(sum[2], sum[3])));
 }
 
-static void layer_norm_position(const tsr_call *call, int32_t n, int64_t t)
+static inline __attribute__((always_inline)) void
+layer_norm_position(const tsr_call *call, const norm_kind k, int32_t n, int64_t t)
 {
-    const tsr_tensor *x = &call->in[0], *out = &call->out;
-    const void *src = tensor_at(x, n, t);
-    void *dst = tensor_at(out, n, t);
+    const void *src = tensor_at(&call->in[0], n, t);
+    void *dst = tensor_at(&call->out, n, t);
     const float *gamma = call->w[0], *beta = call->w[1];
-    float count = (float)x->c, mean = layer_norm_sum(x, src, 0, false) / count,
-          var = layer_norm_sum(x, src, mean, true) / count,
+    int32_t c_n = call->out.c;
+    float count = (float)c_n, mean = layer_norm_sum(k.in, src, c_n, 0, false) / count,
+          var = layer_norm_sum(k.in, src, c_n, mean, true) / count,
           rstd = 1 / sqrtf(var + call->op->u.norm.eps);
 
-    for (int32_t c = 0; c < x->c; c += VEC_N) {
-        int32_t left = x->c - c;
+    for (int32_t c = 0; c < c_n; c += VEC_N) {
+        int32_t left = c_n - c;
         size_t at = (size_t)c;
-        vec v =
-            vec_mul(vec_sub(vec_load_as(x->dtype, src, at, left), vec_set(mean)), vec_set(rstd));
+        vec v = vec_mul(vec_sub(vec_load_as(k.in, src, at, left), vec_set(mean)), vec_set(rstd));
 
         v = vec_fma(v, vec_load_as(TSR_F32, gamma, at, left), vec_load_as(TSR_F32, beta, at, left));
-        vec_store_as(out->dtype, dst, at, v, left);
+        vec_store_as(k.out, dst, at, v, left);
     }
 }
 
@@ -302,9 +348,15 @@ static void layer_norm_task(void *arg, int32_t task, int32_t thread)
     const tsr_call *call = arg;
     span s = span_of(&call->window, call->out.w, layer_norm_step(call), task);
 
+    norm_kind k = {.in = call->in[0].dtype, .out = call->out.dtype};
+
     (void)thread;
-    for (int64_t t = s.t0; t < s.t1; t++)
-        layer_norm_position(call, s.n, t);
+    for (int64_t t = s.t0; t < s.t1; t++) {
+        if (k.in == TSR_F16 && k.out == TSR_F16)
+            layer_norm_position(call, (norm_kind){TSR_F16, TSR_F16, false}, s.n, t);
+        else
+            layer_norm_position(call, k, s.n, t);
+    }
 }
 
 static void layer_norm_run(const tsr_cpu_table *t, const tsr_call *call)

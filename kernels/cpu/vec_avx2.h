@@ -9,6 +9,7 @@
 #define TSR_KERNELS_CPU_VEC_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -114,9 +115,28 @@ static inline vec vec_pow2(vec n) /* 2^n for integers -126..127 */
     return _mm256_castsi256_ps(
         _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
+/* p * 2^n, given n + 1.5 * 2^23 (the float whose low bits are n); both must be normal */
+static inline vec vec_scale(vec p, vec n_shifted)
+{
+    return _mm256_castsi256_ps(_mm256_add_epi32(
+        _mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(n_shifted), 23)));
+}
+static inline bool vec_any_less(vec a, vec b) /* in any lane */
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)) != 0;
+}
 static inline vec vec_if_less(vec a, vec b, vec x, vec y) /* a < b ? x : y; y where NaN */
 {
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+
+/* Lanes of a and b in turn: *a gets a0 b0 a1 .. of the lower halves, *b those of the upper. */
+static inline void vec_zip(vec *a, vec *b)
+{
+    __m256 lo = _mm256_unpacklo_ps(*a, *b), hi = _mm256_unpackhi_ps(*a, *b);
+
+    *a = _mm256_permute2f128_ps(lo, hi, 0x20);
+    *b = _mm256_permute2f128_ps(lo, hi, 0x31);
 }
 
 /* ((0+4) + (2+6)) + ((1+5) + (3+7)) */

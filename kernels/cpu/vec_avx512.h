@@ -7,6 +7,7 @@
 #define TSR_KERNELS_CPU_VEC_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -102,9 +103,27 @@ static inline vec vec_pow2(vec n)
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
+static inline vec vec_scale(vec p, vec n_shifted)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(
+        _mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(n_shifted), 23)));
+}
+static inline bool vec_any_less(vec a, vec b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ) != 0;
+}
 static inline vec vec_if_less(vec a, vec b, vec x, vec y)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+
+static inline void vec_zip(vec *a, vec *b)
+{
+    const __m512i lower = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    vec lo = _mm512_permutex2var_ps(*a, lower, *b);
+
+    *b = _mm512_permutex2var_ps(*a, _mm512_add_epi32(lower, _mm512_set1_epi32(8)), *b);
+    *a = lo;
 }
 
 /* Upper half onto lower half, then as in vec_avx2.h. */

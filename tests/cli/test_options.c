@@ -118,7 +118,6 @@ static void options__what_comes_later__is_refused_by_name(void)
         {"--prompt|x|--mask=m.png", "--mask is not there yet"},
         {"--prompt|x|--vae|v", "--vae is not there yet"},
         {"--prompt|x|--precision|bf16", "--precision bf16 is not there yet"},
-        {"bench|--ops", "--ops is not there yet"},
         {"batch|f.jsonl", "gen batch is not there yet"},
     };
     tsr_options o;

@@ -12,6 +12,7 @@ static void progress__denoising__says_speed_and_time_left(void)
                       .n_steps = 25,
                       .picture = 1,
                       .n_pictures = 2,
+                      .n_together = 1,
                       .seconds = 24,
                       .resident_bytes = (size_t)400 << 20,
                       .peak_bytes = (size_t)430 << 20};

@@ -20,8 +20,8 @@ static void latent_in_reference(const check *c, double *want)
 
 static void latent_in__any_shape__is_nhwc_and_scaled(void)
 {
-    static const int32_t shapes[][5] = {
-        {1, 4, 8, 8, 1}, {1, 4, 5, 7, 2}, {2, 16, 3, 1, 2}, {2, 4, 1, 9, 4}, {1, 1, 1, 1, 1}};
+    static const int32_t shapes[][4] = {
+        {1, 4, 8, 8}, {1, 4, 5, 7}, {2, 16, 3, 1}, {4, 4, 1, 9}, {1, 1, 1, 1}};
 
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
         const int32_t *s = shapes[i / 2];
@@ -29,10 +29,10 @@ static void latent_in__any_shape__is_nhwc_and_scaled(void)
         tsr_val x, out;
         check c;
 
-        check_begin(&c, dtype, "latent_in [%d,%d,%d,%d] -> %d %s", s[0], s[1], s[2], s[3], s[4],
+        check_begin(&c, dtype, "latent_in [%d,%d,%d,%d] %s", s[0], s[1], s[2], s[3],
                     tsr_dtype_name(dtype));
         x = check_input(&c, s, TSR_F32, CHECK_UNIFORM);
-        if (check_recorded(&c, tsr_op_latent_in(&c.tape, x, 1 / 0.18215f, s[4], &out)))
+        if (check_recorded(&c, tsr_op_latent_in(&c.tape, x, 1 / 0.18215f, &out)))
             check_all(&c, latent_in_reference, (check_limits){1e-7, 1e-7});
     }
 }

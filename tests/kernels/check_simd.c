@@ -141,6 +141,30 @@ static void product__two_inputs_with_seams_inside_vectors__as_portable(void)
     }
 }
 
+/* Sums in halves must neither overflow nor fall among the denormals: rows and columns at both ends
+ * of what a half holds. */
+static void linear__rows_and_columns_of_any_magnitude__as_portable(void)
+{
+    static const check_fill fills[][2] = {{CHECK_LARGE, CHECK_DENORMAL},
+                                          {CHECK_DENORMAL, CHECK_LARGE},
+                                          {CHECK_LARGE, CHECK_LARGE},
+                                          {CHECK_DENORMAL, CHECK_DENORMAL},
+                                          {CHECK_BYTES, CHECK_OFFSET}};
+
+    for (size_t i = 0; i < sizeof fills / sizeof *fills; i++) {
+        tsr_linear_desc d = {.out_dtype = TSR_F32};
+        check c;
+        tsr_val out;
+
+        check_begin(&c, TSR_F16, "linear 300 to 70, fills %d and %d", fills[i][0], fills[i][1]);
+        d.x = check_input(&c, (int32_t[4]){2, 7, 1, 300}, TSR_F16, fills[i][0]);
+        d.weight = check_matrix(&c, 2, (int32_t[2]){70, 300}, TSR_F16, fills[i][1]);
+        d.bias = check_vector(&c, 1, (int32_t[1]){70}, CHECK_DENORMAL);
+        check_recorded(&c, tsr_op_linear(&c.tape, &d, &out));
+        check_all(&c, product_reference, (check_limits){2e-6, 1e-5});
+    }
+}
+
 /* Many panels, several tasks a row block, several blocks of sums. */
 static void product__more_panels_than_a_task_takes__as_portable(void)
 {
@@ -342,7 +366,7 @@ static double act_error(const tsr_backend *b, tsr_act act, double floor)
 
 static void activations__whole_range__a_few_ulp(void)
 {
-    for (int32_t tier = TSR_TIER_AVX2; tier <= TSR_TIER_AVX512; tier++) {
+    for (int32_t tier = TSR_TIER_AVX2; tier <= TSR_TIER_AVX512FP16; tier++) {
         const tsr_backend *b = tsr_cpu_backend((tsr_cpu_tier)tier);
         double silu, quick, gelu;
 
@@ -363,7 +387,7 @@ static void activations__special_values__as_the_formula(void)
     static const float x[8] = {NAN, INFINITY, 0, 3e38f, -3e38f, 100, -100, -0.0f};
     static const float want[8] = {NAN, INFINITY, 0, 3e38f, 0, 100, 0, 0};
 
-    for (int32_t tier = TSR_TIER_AVX2; tier <= TSR_TIER_AVX512; tier++) {
+    for (int32_t tier = TSR_TIER_AVX2; tier <= TSR_TIER_AVX512FP16; tier++) {
         const tsr_backend *b = tsr_cpu_backend((tsr_cpu_tier)tier);
 
         for (int32_t act = TSR_ACT_SILU; b && act <= TSR_ACT_QUICK_GELU; act++) {
@@ -421,7 +445,7 @@ static void pack_pieces(const tsr_backend *b, const tsr_weight *w, bool geglu)
 
 static void pack__pieces_inside_panels__same_bytes(void)
 {
-    for (int32_t tier = TSR_TIER_PORTABLE; tier <= TSR_TIER_AVX512; tier++) {
+    for (int32_t tier = TSR_TIER_PORTABLE; tier <= TSR_TIER_AVX512FP16; tier++) {
         const tsr_backend *b = tsr_cpu_backend((tsr_cpu_tier)tier);
 
         for (int32_t co = 2; b && co < 80; co += 6) {
@@ -513,6 +537,7 @@ int main(int argc, char **argv)
     RUN(product__sums_at_block_borders__as_portable);
     RUN(product__two_inputs_with_seams_inside_vectors__as_portable);
     RUN(product__more_panels_than_a_task_takes__as_portable);
+    RUN(linear__rows_and_columns_of_any_magnitude__as_portable);
     RUN(attention__keys_and_queries_at_block_borders__as_portable);
     RUN(attention__head_widths_at_tile_and_vector_borders__as_portable);
     RUN(group_norm__groups_and_seams_inside_vectors__as_portable);

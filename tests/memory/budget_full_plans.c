@@ -82,13 +82,12 @@ static void as_half_files(tsr_tape *t)
 static bool open_unet(full_net *n, const char *model, int32_t latent)
 {
     tsr_unet_shape s = {
-        .n = 2, .latent_n = 1, .h = latent, .w = latent, .s = 77, .n_steps = 20, .t_rows = 1};
+        .pictures = 1, .prompts = 2, .h = latent, .w = latent, .s = 77, .n_steps = 20};
     tsr_unet_io io;
     tsr_status st;
 
     if (!net_open(n, model, "unet"))
         return false;
-    s.t_rows = n->unet.text_time ? 2 : 1;
     tsr_tape_init(&n->tape, TSR_F16, &n->err);
     st = tsr_unet_build(&n->tape, &n->comp, &n->unet, &s, &io, NULL, 0);
     CHECK_MSG(st == TSR_OK, "%s", n->err.msg);
@@ -185,7 +184,8 @@ static void check_sweep(full_net *n, const char *name)
 #endif
 }
 
-/* A budget in 10^6 bytes for the arena, and the speed that the best plan keeps under it. */
+/* A budget in 10^6 bytes for the arena, and the speed that the best plan of a plain checkpoint
+ * keeps under it, whatever the tier. */
 typedef struct promise {
     double megabytes, speed;
 } promise;
@@ -229,12 +229,12 @@ static void plan__unets__fit_the_design(void)
     if (open_unet(&n, "sd15", 64)) {
         check_sweep(&n, "sd15 512");
         check_filled(&n, 60000000);
-        check_promises(&n, "sd15 512", (promise[]){{60, 0.9}, {44, 0.8}, {40, 0.8}, {0, 0}});
+        check_promises(&n, "sd15 512", (promise[]){{60, 0.87}, {44, 0.8}, {43, 0.8}, {0, 0}});
     }
     net_close(&n);
     if (open_unet(&n, "sdxl", 128)) {
         check_sweep(&n, "sdxl 1024");
-        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {76, 0.8}, {0, 0}});
+        check_promises(&n, "sdxl 1024", (promise[]){{140, 0.9}, {108, 0.85}, {82, 0.8}, {0, 0}});
     }
     net_close(&n);
 }
@@ -245,7 +245,7 @@ static void plan__decoders__fit_the_design(void)
 
     if (open_decoder(&n, "sd15", 64, TSR_F16)) {
         check_sweep(&n, "decoder 512 fp16");
-        check_promises(&n, "decoder 512 fp16", (promise[]){{39, 0.9}, {26, 0.8}, {0, 0}});
+        check_promises(&n, "decoder 512 fp16", (promise[]){{39, 0.85}, {26, 0.8}, {0, 0}});
     }
     net_close(&n);
     if (open_decoder(&n, "sd15", 256, TSR_F16)) {

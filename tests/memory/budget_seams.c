@@ -3,8 +3,10 @@
  *
  * Where a latent does not change from row to row, nor does the picture, farther from its top and
  * bottom than the decoder sees (18 latents): its second differences down the rows are zero there,
- * exactly. Over a gradient they are small, and no larger where windows meet than elsewhere.
- * Pictures are tall and narrow: each column is a measurement. */
+ * but for single values between two grey levels that fall on either side, as halves and Winograd's
+ * tiles round them. A seam is a whole row that bends: the mean over a row tells them apart.
+ * Over a gradient the mean is small, and no larger where windows meet than elsewhere. Pictures are
+ * tall and narrow. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@
 #include "tests/support/test.h"
 
 enum { C = 4, H = 48, W = 8, FACTOR = 8, SEES = 18, ROWS = H * FACTOR, COLUMNS = W * FACTOR };
+enum { ROW = 3 * COLUMNS, STRAY = ROW / 3 }; /* values of a row, grey levels that may stray there */
 enum { FIRST = SEES * FACTOR + 1, LAST = (H - SEES) * FACTOR - 1 }; /* rows of the smooth inside */
 
 static const int32_t windows[] = {1, 8, 20, 37, 64, ROWS / 2, ROWS};
@@ -60,17 +63,14 @@ static bool decode(const char *model_dir, uint64_t *hash)
     return ok;
 }
 
-/* The largest second difference down the columns at row y. */
+/* The sum of the second differences down the columns at row y. */
 static int32_t bend(int32_t y)
 {
-    enum { ROW = 3 * COLUMNS };
-    int32_t most = 0;
+    int32_t sum = 0;
 
-    for (int32_t i = y * ROW; i < (y + 1) * ROW; i++) {
-        int32_t d = abs(picture[i - ROW] - 2 * picture[i] + picture[i + ROW]);
-        most = d > most ? d : most;
-    }
-    return most;
+    for (int32_t i = y * ROW; i < (y + 1) * ROW; i++)
+        sum += abs(picture[i - ROW] - 2 * picture[i] + picture[i + ROW]);
+    return sum;
 }
 
 /* The largest bend where windows meet (the row before and the row after), and elsewhere. */
@@ -91,20 +91,20 @@ static void check_seams(const char *name, bool flat)
 
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
         measure(windows[i], &meet, &elsewhere);
-        CHECK_MSG(!flat || (meet == 0 && elsewhere == 0), "%s is not flat: %d, %d", name, meet,
-                  elsewhere);
+        CHECK_MSG(!flat || (meet <= STRAY && elsewhere <= STRAY), "%s is not flat: %d, %d", name,
+                  meet, elsewhere);
         /* Upsampled latents have a texture of FACTOR rows: smaller windows have no elsewhere. */
-        CHECK_MSG(windows[i] <= FACTOR || meet <= elsewhere,
+        CHECK_MSG(windows[i] <= FACTOR || meet <= elsewhere + STRAY,
                   "%s, windows of %d rows: %d where they meet, %d elsewhere", name, windows[i],
                   meet, elsewhere);
     }
     if (!flat)
         return;
-    for (int32_t i = ROWS / 2 * 3 * COLUMNS; i < ROWS * 3 * COLUMNS; i++)
+    for (int32_t i = ROWS / 2 * ROW; i < ROWS * ROW; i++)
         picture[i] = (uint8_t)(picture[i] < 255 ? picture[i] + 1 : 254);
     measure(ROWS / 2, &meet, &elsewhere);
-    CHECK_MSG(meet == 1 && elsewhere == 0, "a seam of one grey level is not seen: %d, %d", meet,
-              elsewhere);
+    CHECK_MSG(meet >= ROW - STRAY && elsewhere <= STRAY,
+              "a seam of one grey level is not seen: %d, %d", meet, elsewhere);
 }
 
 /* In windows of these rows, with plenty of memory and with the least. */

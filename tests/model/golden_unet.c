@@ -120,22 +120,9 @@ static void unet__portable_tier__matches_the_reference(void)
 
 /* ----------------------------------------------------------------- same bits */
 
-static float *forward(golden_unet *u, golden_job job, const golden_unet_in *in, size_t *n)
-{
-    golden_net net = {0};
-    tsr_val out;
-    float *x = NULL;
-
-    *n = 0;
-    if (golden_unet_forward(&net, u, &job, in, &out))
-        x = golden_net_get(&net, out, n);
-    golden_net_free(&net);
-    return x;
-}
-
 static float *forward_any(void *u, golden_job job, const void *in, size_t *n)
 {
-    return forward(u, job, in, n);
+    return golden_unet_once(u, job, in, n);
 }
 
 /* Entry by entry against the whole, which has two. */
@@ -231,7 +218,7 @@ static float *forward_converted(const fixture *f, tsr_dtype round, tsr_dtype sto
     if (golden_convert(src, dst, round, store) &&
         golden_ok(tsr_component_open(&u.comp, dir, "unet", "diffusion_pytorch_model", &u.err),
                   &u.err))
-        x = forward(&u, job, in, n);
+        x = golden_unet_once(&u, job, in, n);
     tsr_component_close(&u.comp);
     return x;
 }
@@ -246,7 +233,7 @@ static void unet__checkpoints_of_other_types__give_the_same_bits(void)
         for (int32_t i = 0; i < 2; i++) {
             golden_job job = golden_job_best(i ? TSR_F16 : TSR_F32);
             size_t n, m;
-            float *x = forward(&f.unet, job, &in, &n);
+            float *x = golden_unet_once(&f.unet, job, &in, &n);
             float *y = forward_converted(&f, TSR_F16, TSR_F32, job, &in, &m);
             float *b, *c;
             CHECK(n == m);
@@ -317,7 +304,7 @@ static float *forward_dir(const char *dir, const tsr_unet_config *cfg, const gol
     *n = 0;
     if (golden_ok(tsr_component_open(&u.comp, dir, "unet", "diffusion_pytorch_model", &u.err),
                   &u.err)) {
-        x = forward(&u, golden_job_best(TSR_F32), in, n);
+        x = golden_unet_once(&u, golden_job_best(TSR_F32), in, n);
         golden_check_all_used(&u.comp);
     }
     tsr_component_close(&u.comp);
@@ -348,7 +335,8 @@ static void unet__guidance_embedding__acts_before_the_first_linear(void)
         golden_unet_inputs(&f.g, "b2_12x20_t250", NULL, &in)) {
         tsr_unet_config cfg = f.unet.cfg;
         size_t n = 0, m = 0, k = 0;
-        float *plain = forward(&f.unet, golden_job_best(TSR_F32), &in, &k), *a = NULL, *b = NULL;
+        float *plain = golden_unet_once(&f.unet, golden_job_best(TSR_F32), &in, &k), *a = NULL,
+              *b = NULL;
         snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", f.dir);
         if (golden_open_file(&weights, path) && write_unet(&weights, &extra, with) &&
             (w1 = golden_need(&weights, "time_embedding.linear_1.weight")) &&
@@ -407,8 +395,7 @@ static void unet__norms__have_the_epsilons_of_the_reference(void)
     fixture f;
     golden_net net;
     tsr_unet_io io;
-    tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1, .t_rows = 1};
+    tsr_unet_shape shape = {.pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1};
 
     golden_net_init(&net, TSR_F32);
     if (fixture_open(&f, golden_root(0), "sd2-tiny")) {
@@ -436,8 +423,7 @@ static void unet__config_of_another_checkpoint__is_refused_by_tensor_name(void)
     golden_unet_in in;
     golden_net net;
     tsr_unet_io io = {.out = 77};
-    tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1, .t_rows = 1};
+    tsr_unet_shape shape = {.pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 77, .n_steps = 1};
 
     if (fixture_open(&f, golden_root(0), "sd2-tiny") &&
         golden_unet_inputs(&f.g, "blocks_8x8_t601", NULL, &in)) {

@@ -14,19 +14,22 @@ static void run_once(const char *dir, const tsr_run_desc *d, int32_t threads, ap
     tsr_model *model = NULL;
     tsr_run *run = NULL;
     tsr_picture pic;
+    int32_t left = d->plan_only ? 0 : d->n_pictures ? d->n_pictures : 1;
 
+    f->rgb_hash = TSR_FNV_SEED;
     f->st =
         tsr_context_make(&ctx, &(tsr_context_desc){.n_threads = threads}, f->why, sizeof f->why);
     if (f->st == TSR_OK)
         f->st = tsr_model_open(ctx, dir, &model);
     if (f->st == TSR_OK)
         f->st = tsr_run_make(ctx, model, d, &run);
-    if (f->st == TSR_OK && !d->plan_only)
+    for (; f->st == TSR_OK && left > 0; left--) {
         f->st = tsr_run_next(run, &pic);
-    if (f->st == TSR_OK) {
-        if (!d->plan_only)
+        if (f->st == TSR_OK)
             f->rgb_hash =
-                tsr_fnv1a64(pic.rgb, 3 * (size_t)pic.width * (size_t)pic.height, TSR_FNV_SEED);
+                tsr_fnv1a64(pic.rgb, 3 * (size_t)pic.width * (size_t)pic.height, f->rgb_hash);
+    }
+    if (f->st == TSR_OK) {
         tsr_run_get_info(run, &f->info);
     } else if (ctx) {
         strncpy(f->why, tsr_context_error(ctx), sizeof f->why - 1);

@@ -11,10 +11,10 @@ typedef struct apart_figures {
     char why[512];
     tsr_run_info info; /* its strings are of the child: not to be read */
     size_t peak;       /* VmHWM when it was done */
-    uint64_t rgb_hash; /* of the first picture */
+    uint64_t rgb_hash; /* of all pictures, one after the other */
 } apart_figures;
 
-/* Opens the model, makes the run and its first picture (unless the descriptor is plan_only) in a
+/* Opens the model, makes the run and its pictures (unless the descriptor is plan_only) in a
  * child. False when there was no child, or it died without a word. */
 bool run_apart(const char *model, const tsr_run_desc *d, int32_t threads, apart_figures *f);
 

@@ -4,7 +4,9 @@
  * double with plain loops. check_all then demands, of each tier that this machine has:
  *
  *   - the error against double is small: the portable kernel's under a limit, any other tier's
- *     at most twice the portable one's plus a floor (its largest single error three times);
+ *     at most twice the portable one's plus a floor (its largest single error three times); the
+ *     floor is 2e-3 (4e-3) where the tier avx512fp16 sums up in halves, and 2e-5 (4e-5) higher by
+ *     Winograd;
  *   - the same bits for 1, 2 and 3 threads, for windows of 1, 2, 3 and 5 rows in either order, and
  *     for an entry computed alone;
  *   - packing panel by panel, backwards, gives the packed weight of one call;

@@ -5,7 +5,8 @@
  * them are guards (NaN), so a read beside a row spoils the result and a write beside one is seen.
  * Convolutions and linear layers run once for each piece of channels, packed on its own;
  * group_norm on statistics that were filled strip by strip; attention, every other round, block of
- * keys by block of keys. In further rounds the output has the place of an operand. */
+ * keys by block of keys. Scratch is what the op likes or the least. In further rounds the output
+ * has the place of an operand. */
 #include "tests/support/check_internal.h"
 
 #include <stdlib.h>
@@ -81,16 +82,17 @@ static void make_pieces(parts *t)
 
 /* ------------------------------------------------------------------- held rows */
 
-/* Input rows under the taps of output rows h0 .. h1. */
-static void conv_rows(const tsr_call *call, const tsr_window *w, int32_t rows[2])
+/* Input rows under the taps of output rows h0 .. h1, and of the tiles that these are made in. */
+static void conv_rows(const parts *t, const tsr_call *call, const tsr_window *w, int32_t rows[2])
 {
     const tsr_op *op = call->op;
     const tsr_tensor *x = &call->in[0];
     int32_t up = op->u.conv.up_h ? op->u.conv.up_h : x->h;
+    int32_t unit = t->p->b->row_unit(t->p->b, &t->c->tape, op);
 
     rows[0] = x->h;
     rows[1] = 0;
-    for (int32_t y = w->h0; y < w->h1; y++) {
+    for (int32_t y = w->h0 / unit * unit; y < tsr_div_up(w->h1, unit) * unit; y++) {
         for (int32_t r = 0; r < op->u.conv.r; r++) {
             int32_t from = y * op->u.conv.stride + r - op->u.conv.pad_top;
             if (from < 0 || from >= up)
@@ -103,7 +105,7 @@ static void conv_rows(const tsr_call *call, const tsr_window *w, int32_t rows[2]
 }
 
 /* Rows of operand k that the window needs. */
-static void operand_rows(const tsr_call *call, int32_t k, int32_t rows[2])
+static void operand_rows(const parts *t, const tsr_call *call, int32_t k, int32_t rows[2])
 {
     const tsr_tensor *x = &call->in[k];
     const tsr_window *w = &call->window;
@@ -113,7 +115,7 @@ static void operand_rows(const tsr_call *call, int32_t k, int32_t rows[2])
     switch (call->op->kind) {
     case TSR_OP_CONV2D:
         if (k < 2)
-            conv_rows(call, w, rows);
+            conv_rows(t, call, w, rows);
         if (k != 2)
             return;
         break;
@@ -163,8 +165,9 @@ static void run_call(parts *t, tsr_call *call)
     const tsr_backend *b = t->p->b;
     int32_t threads = tsr_pool_threads(t->pool);
     tsr_window all = {.n1 = call->out.n, .h1 = call->out.h};
-    check_guarded work =
-        check_guarded_make(b->work_bytes(b, &t->c->tape, call->op, &call->window, threads));
+    bool least = below(t, 2);
+    check_guarded work = check_guarded_make(
+        (least ? b->least_work : b->work_bytes)(b, &t->c->tape, call->op, &call->window, threads));
 
     CHECK_MSG(work.bytes <= b->work_bytes(b, &t->c->tape, call->op, &all, threads),
               "%s %s: a part needs more scratch than the whole", t->c->label, b->tier);
@@ -206,7 +209,7 @@ static void run_blocks(parts *t, tsr_call *call)
         for (int32_t k = 1; k < 3; k++) {
             int32_t rows[2];
             part.in[k] = t->p->call.in[k];
-            operand_rows(&part, k, rows);
+            operand_rows(t, &part, k, rows);
             held[k - 1] = hold(&part.in[k], rows);
         }
         run_call(t, &part);
@@ -254,7 +257,7 @@ static void run_held(parts *t, tsr_window window)
         tsr_tensor twin = call.in[k];
         if (!twin.data || k == t->in_place)
             continue;
-        operand_rows(&call, k, rows);
+        operand_rows(t, &call, k, rows);
         copies[k] = hold(&twin, rows);
         held[k] = hold(&call.in[k], rows);
     }

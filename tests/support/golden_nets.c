@@ -148,13 +148,12 @@ golden_unet_in golden_unet_entry(const golden_unet_in *in, int32_t i)
     return one;
 }
 
-/* One row a step where all entries have the same time and the network allows it. */
-static int32_t time_rows(const golden_unet *u, const golden_unet_in *in)
+static bool own_timesteps(const golden_unet_in *in)
 {
     for (int32_t i = 1; i < in->n; i++)
         if (in->timesteps[i] != in->timesteps[0])
-            return in->n;
-    return u->cfg.text_time ? in->n : 1;
+            return true;
+    return false;
 }
 
 /* Times of all steps: the given ones at in->step, others elsewhere. */
@@ -175,16 +174,19 @@ static bool put_times(golden_net *net, tsr_val v, int32_t rows, const golden_une
 bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
                          const golden_unet_in *in, tsr_val *out)
 {
-    size_t n = (size_t)in->n;
+    size_t n;
     tsr_unet_io io;
-    tsr_unet_shape shape = {.n = in->n,
-                            .latent_n = in->latent_n,
+    tsr_unet_shape shape = {.pictures = in->latent_n,
+                            .prompts = in->n / in->latent_n,
+                            .own_prompts = in->latent_n > 1 && !in->same_prompts,
+                            .own_timesteps = own_timesteps(in),
                             .h = in->h,
                             .w = in->w,
                             .s = in->s,
-                            .n_steps = in->n_steps,
-                            .t_rows = time_rows(u, in)};
+                            .n_steps = in->n_steps};
+    int32_t rows = shape.own_timesteps ? shape.pictures : 1;
 
+    n = (size_t)(shape.own_prompts ? in->n : shape.prompts);
     golden_net_init(net, job->dtype);
     u->comp.err = &net->err;
     if (!golden_ok(
@@ -193,7 +195,7 @@ bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
         !golden_net_plan(net, job->tier, job->n_threads, job->window_rows) ||
         !golden_net_put(net, io.latents, in->sample, (size_t)in->latent_n * in->sample_size) ||
         !golden_net_put(net, io.context, in->context, n * in->context_size) ||
-        !put_times(net, io.timesteps, shape.t_rows, in))
+        !put_times(net, io.timesteps, rows, in))
         return false;
     if (u->cfg.text_time &&
         (!golden_net_put(net, io.text_embeds, in->text_embeds, n * in->text_size) ||
@@ -204,6 +206,19 @@ bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
         return false;
     *out = io.out;
     return golden_net_run(net, true, 0) && golden_net_run(net, false, in->step);
+}
+
+float *golden_unet_once(golden_unet *u, golden_job job, const golden_unet_in *in, size_t *n)
+{
+    golden_net net = {0};
+    tsr_val out;
+    float *x = NULL;
+
+    *n = 0;
+    if (golden_unet_forward(&net, u, &job, in, &out))
+        x = golden_net_get(&net, out, n);
+    golden_net_free(&net);
+    return x;
 }
 
 /* --------------------------------------------------------------------- VAE */

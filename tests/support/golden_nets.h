@@ -58,14 +58,15 @@ void golden_vae_close(golden_vae *v);
 
 /* Inputs of one UNet forward; the arrays are the golden's. */
 typedef struct golden_unet_in {
-    int32_t n, latent_n, h, w, s;
-    const float *sample;      /* [latent_n,C,h,w] */
-    const float *context;     /* [n,s,D] */
-    const float *text_embeds; /* [n,Dp] or NULL */
-    const float *time_ids;    /* [n,6] or NULL */
-    const float *timesteps;   /* [n] */
-    const float *guidance;    /* [time_cond_proj_dim], for networks that have it */
-    int32_t n_steps, step;    /* the forward is step `step` of a run of n_steps */
+    int32_t n, latent_n, h, w, s; /* entries; pictures, n / latent_n prompts each */
+    bool same_prompts;            /* of all pictures: the first ones of the context */
+    const float *sample;          /* [latent_n,C,h,w] */
+    const float *context;         /* [n,s,D] */
+    const float *text_embeds;     /* [n,Dp] or NULL */
+    const float *time_ids;        /* [n,6] or NULL */
+    const float *timesteps;       /* [n] */
+    const float *guidance;        /* [time_cond_proj_dim], for networks that have it */
+    int32_t n_steps, step;        /* the forward is step `step` of a run of n_steps */
     size_t sample_size, context_size, text_size; /* elements of one entry */
 } golden_unet_in;
 /* Tensors "<name>.sample" ...; the context is `context` when that is not NULL. */
@@ -77,6 +78,8 @@ golden_unet_in golden_unet_entry(const golden_unet_in *in, int32_t i); /* entry 
  * on failure. */
 bool golden_unet_forward(golden_net *net, golden_unet *u, const golden_job *job,
                          const golden_unet_in *in, tsr_val *out);
+/* The same, and all else: the output as a heap array of *n floats; NULL on failure. */
+float *golden_unet_once(golden_unet *u, golden_job job, const golden_unet_in *in, size_t *n);
 /* latents [n,L,h,w] as given to the decoder (already divided by the scaling factor). */
 bool golden_vae_decode(golden_net *net, golden_vae *v, const golden_job *job,
                        const golden_tensor *latents, bool as_image, tsr_val *out);

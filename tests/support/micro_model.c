@@ -153,8 +153,7 @@ typedef tsr_status (*record_fn)(tsr_tape *t, tsr_component *c, const char *confi
 
 static tsr_status record_unet(tsr_tape *t, tsr_component *c, const char *config)
 {
-    tsr_unet_shape shape = {
-        .n = 1, .latent_n = 1, .h = 8, .w = 8, .s = 1, .n_steps = 1, .t_rows = 1};
+    tsr_unet_shape shape = {.pictures = 1, .prompts = 1, .h = 8, .w = 8, .s = 1, .n_steps = 1};
     tsr_unet_config cfg;
     tsr_unet_io io = {0};
 

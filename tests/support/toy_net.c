@@ -193,7 +193,8 @@ static void record_prologue(recorder *r, tsr_val out[4])
     tsr_val x, e;
 
     n->context = input(r, 2, 5, 1, 24, t->dtype);
-    n->times = input(r, TOY_STEPS, 1, 1, 1, TSR_F32);
+    keep(r, tsr_tape_input_grid(t, &(tsr_entries){TOY_STEPS, 1, 1}, (int32_t[]){1, 1, 1}, TSR_F32,
+                                "times", &n->times));
     n->rows = input(r, 2, 1, 1, 1, TSR_I32);
     positions.x = n->context;
     positions.table =
@@ -229,8 +230,8 @@ static void record_loop(recorder *r, const tsr_val prologue[4], bool tokens)
     n->latents = input(r, 1, 4, 9, 7, TSR_F32);
     n->picture = input(r, 2, 9, 7, 3, TSR_U8);
     n->tokens = tokens ? input(r, 2, 63, 1, 16, t->dtype) : input(r, 2, 9, 7, 16, t->dtype);
-    keep(r, tsr_tape_step_view(t, prologue[2], 1, &view));
-    keep(r, tsr_op_latent_in(t, n->latents, 0.5f, 2, &x));
+    keep(r, tsr_tape_step_view(t, prologue[2], &view));
+    keep(r, tsr_op_latent_in(t, n->latents, 0.5f, &x));
     keep(r, tsr_op_image_in(t, n->picture, &picture));
     keep(r, tsr_op_concat(t, x, picture, &x));
     x = conv(r, 16, 3, (tsr_conv_desc){.x = x, .add_channel = view});

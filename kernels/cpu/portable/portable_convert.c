@@ -16,7 +16,7 @@ static void latent_in_row(void *arg, int32_t task, int32_t thread)
     (void)thread;
     for (int32_t col = 0; col < out->w; col++) {
         for (int32_t c = 0; c < out->c; c++) {
-            float v = tsr_cpu_load(x, at.n % x->n, c, at.y, col); /* x(n, c, y, col) */
+            float v = tsr_cpu_load(x, at.n, c, at.y, col); /* x(n, c, y, col) */
             tsr_cpu_store(out, at.n, at.y, col, c, v * call->op->u.convert.scale);
         }
     }

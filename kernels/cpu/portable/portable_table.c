@@ -278,6 +278,24 @@ static bool all_finite(const tsr_tensor *x, tsr_pool *pool)
     return !atomic_load_explicit(&job.broken, memory_order_relaxed);
 }
 
+/* Multiplies and adds in registers; the compiler takes the baseline's vectors. */
+static double fma_rounds(int32_t rounds)
+{
+    enum { LANES = 32 };
+    float sum[LANES];
+    volatile float sink = 0;
+
+    for (int32_t i = 0; i < LANES; i++)
+        sum[i] = (float)i;
+    for (int32_t k = 0; k < rounds; k++)
+        for (int32_t i = 0; i < LANES; i++)
+            sum[i] = sum[i] * 0.999f + 1e-3f;
+    for (int32_t i = 0; i < LANES; i++)
+        sink += sum[i];
+    (void)sink;
+    return 2.0 * LANES * rounds;
+}
+
 void tsr_cpu_fill_portable(tsr_cpu_table *t)
 {
     *t = (tsr_cpu_table){
@@ -309,5 +327,6 @@ void tsr_cpu_fill_portable(tsr_cpu_table *t)
         .kv_block = tsr_attention_kv_block_portable,
         .carry = tsr_attention_carry_portable,
         .all_finite = all_finite,
+        .fma = fma_rounds,
     };
 }

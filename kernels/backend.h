@@ -96,9 +96,10 @@ typedef struct tsr_device {
     /* Host memory that copies need no detour for (pinned). */
     tsr_status (*pin)(const tsr_backend *b, size_t bytes, void **p, tsr_err *err);
     void (*unpin)(const tsr_backend *b, void *p);
-    /* Everything that the whole op, or a window of it, needs from a library is built and kept; data
-     * pointers of the call are not looked at. Before the first run; once for every shape. */
-    tsr_status (*prepare)(const tsr_backend *b, const tsr_call *call, tsr_err *err);
+    /* What the call needs from a library is built and kept, once for every shape; a call that was
+     * not prepared is computed without. With `run` it is computed once, too, on whatever its
+     * operands hold: then the library has loaded all that it ever will, and `measure` tells it. */
+    tsr_status (*prepare)(const tsr_backend *b, const tsr_call *call, bool run, tsr_err *err);
     /* Events 0 .. n-1 are there. One that was never recorded holds nobody up. */
     tsr_status (*events)(const tsr_backend *b, int32_t n, tsr_err *err);
     void (*record)(const tsr_backend *b, tsr_queue q, int32_t event); /* when q comes here */
@@ -160,6 +161,9 @@ struct tsr_backend {
      * work_bytes says which of the two there is. The function may be NULL: no less. */
     size_t (*least_work)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
                          const tsr_window *window, int32_t n_threads);
+    /* Whether the output may be the buffer of an operand where "In place" above lets it. The
+     * function may be NULL: it may. */
+    bool (*in_place)(const tsr_backend *b, const tsr_tape *t, const tsr_op *op);
     /* One thread's multiply-adds that never leave the registers, `rounds` times a few dozen: the
      * roof of every kernel. Returns their FLOPs. May be NULL. */
     double (*fma)(const tsr_backend *b, int32_t rounds);

@@ -192,6 +192,11 @@ static bool in_place_operand(const tsr_op *op, int32_t k)
     }
 }
 
+static bool may_be_in_place(const tsr_lower *l, const tsr_op *op)
+{
+    return !l->b->in_place || l->b->in_place(l->b, l->t, op);
+}
+
 static bool same_size(const tsr_value *a, const tsr_value *b)
 {
     return a->dtype == b->dtype && tsr_value_bytes(a) == tsr_value_bytes(b);
@@ -203,7 +208,7 @@ static int32_t dying_item(const tsr_lower *l, const tsr_chain *c, int32_t i)
     const tsr_op *op = &l->t->ops[i];
     const tsr_value *out = &l->t->values[op->out];
 
-    for (int32_t k = 0; k < 4; k++) {
+    for (int32_t k = 0; k < 4 && may_be_in_place(l, op); k++) {
         tsr_val v = op->in[k];
         const tsr_value *x = &l->t->values[v];
         const tsr_value_state *s = &l->values[v];
@@ -226,9 +231,9 @@ static int32_t dying_strip(const tsr_lower *l, const tsr_chain *c, int32_t i)
     const tsr_value_state *s = &l->values[v];
     bool matrix = op->kind == TSR_OP_CONV2D || op->kind == TSR_OP_LINEAR;
 
-    if (!matrix || !v || s->mode != TSR_MODE_STRIP || s->window != c->n + 1 ||
-        times_read(op, v) > 1 || !same_size(&l->t->values[v], &l->t->values[op->out]) ||
-        !tsr_chain_reads_exactly(l, c, v))
+    if (!matrix || !v || !may_be_in_place(l, op) || s->mode != TSR_MODE_STRIP ||
+        s->window != c->n + 1 || times_read(op, v) > 1 ||
+        !same_size(&l->t->values[v], &l->t->values[op->out]) || !tsr_chain_reads_exactly(l, c, v))
         return 0;
     for (int32_t j = i + 1; j <= c->b; j++)
         if (times_read(&l->t->ops[j], v))

@@ -49,7 +49,7 @@ typedef struct tsr_program {
     tsr_arena *arena; /* set by bind */
     size_t arena_base;
     int32_t n_steps_run;
-    bool is_prepared; /* the device has what its libraries need for every call */
+    bool is_prepared;   /* the device has what its libraries need for every call */
     int32_t n_pictures; /* along the tape's axis of pictures so many are computed; 0: all */
     tsr_val watched;    /* whether its windows are finite is noted as they are made; 0: none */
     bool watched_finite;
@@ -89,6 +89,10 @@ tsr_status tsr_program_run_prologue(tsr_program *p);
 tsr_status tsr_program_run_step(tsr_program *p, int32_t step);
 /* From now on only the first `n` pictures are computed, of as many as were recorded. */
 void tsr_program_set_pictures(tsr_program *p, int32_t n);
+/* On a device: what its libraries need is built for every call; `run`: and run once, before
+ * anything is loaded, so that the device tells what they take. A run that needs more builds it
+ * itself. */
+tsr_status tsr_program_prepare(tsr_program *p, bool run);
 /* True when every element of the value is finite (of the pictures that are computed): an output. */
 bool tsr_program_finite(const tsr_program *p, tsr_val v);
 /* Notes, window by window in every later run, whether `v` is finite (see watched_finite): for a

@@ -23,9 +23,6 @@ tsr_status tsr_program_read_weight(tsr_program *p, int32_t w, const int32_t c[2]
 /* A place in the arena is overwritten with NaN patterns (debug builds). */
 void tsr_program_poison(const tsr_program *p, size_t offset, size_t bytes);
 
-/* What each action needs from a device's libraries. (program_run.c) */
-tsr_status tsr_program_prepare(tsr_program *p);
-
 /* program_device.c: of a backend whose memory is not the host's. */
 tsr_status tsr_program_make_shadows(tsr_program *p);
 void *tsr_program_shadow(const tsr_program *p, tsr_val v);

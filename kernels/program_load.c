@@ -192,8 +192,6 @@ tsr_status tsr_program_load(tsr_program *p)
     if (!p->arena)
         TSR_FAIL(p->err, TSR_E_INTERNAL, "weights are loaded before the program has memory");
     (void)tsr_program_item(p, p->plan.staging_item);
-    if (p->backend->device)
-        TSR_TRY(tsr_program_prepare(p));
     for (size_t i = 1; i < p->tape->n_weights && st == TSR_OK; i++)
         if (p->plan.weight_item[i])
             st = load_weight(p, (int32_t)i);

@@ -180,7 +180,12 @@ static tsr_status compute(tsr_program *p, const tsr_action *a, const tsr_call *c
 
 static tsr_status prepare(tsr_program *p, const tsr_action *a, const tsr_call *call)
 {
-    return a->stats_only ? TSR_OK : p->backend->device->prepare(p->backend, call, p->err);
+    return a->stats_only ? TSR_OK : p->backend->device->prepare(p->backend, call, false, p->err);
+}
+
+static tsr_status try_out(tsr_program *p, const tsr_action *a, const tsr_call *call)
+{
+    return a->stats_only ? TSR_OK : p->backend->device->prepare(p->backend, call, true, p->err);
 }
 
 static tsr_status each_call(tsr_program *p, const tsr_action *a, int32_t step, call_fn fn)
@@ -201,11 +206,11 @@ static tsr_status each_call(tsr_program *p, const tsr_action *a, int32_t step, c
     return TSR_OK;
 }
 
-tsr_status tsr_program_prepare(tsr_program *p)
+tsr_status tsr_program_prepare(tsr_program *p, bool run)
 {
     TSR_TRY(p->backend->device->events(p->backend, tsr_program_events(p), p->err));
     for (size_t i = 0; i < p->plan.n_actions; i++)
-        TSR_TRY(each_call(p, &p->plan.actions[i], 0, prepare));
+        TSR_TRY(each_call(p, &p->plan.actions[i], 0, run ? try_out : prepare));
     p->is_prepared = true;
     return TSR_OK;
 }
@@ -303,7 +308,7 @@ static tsr_status run_section(tsr_program *p, section *s)
     tsr_status st = TSR_OK;
 
     if (p->backend->device && !p->is_prepared)
-        TSR_TRY(tsr_program_prepare(p));
+        TSR_TRY(tsr_program_prepare(p, false));
     if (p->backend->device)
         tsr_program_send_inputs(p, s->loop);
     for (int32_t i = s->begin; i < s->end && st == TSR_OK && !s->overflowing; i++) {

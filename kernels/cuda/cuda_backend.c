@@ -29,14 +29,6 @@ static size_t stats_bytes(const tsr_backend *b, const tsr_tape *t, const tsr_op 
     return tsr_align_up(tsr_cuda_norm_stats_bytes(out->n, out->h, op->u.norm.groups), 64);
 }
 
-static int32_t kv_block(const tsr_backend *b, const tsr_tape *t, const tsr_op *op)
-{
-    (void)b;
-    (void)t;
-    (void)op;
-    return TSR_CUDA_KV_BLOCK;
-}
-
 static size_t carry_bytes(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
                           const tsr_window *window)
 {
@@ -49,16 +41,18 @@ static size_t carry_bytes(const tsr_backend *b, const tsr_tape *t, const tsr_op 
 static size_t work_bytes(const tsr_backend *b, const tsr_tape *t, const tsr_op *op,
                          const tsr_window *window, int32_t n_threads)
 {
-    (void)b;
     (void)n_threads;
-    return WORK[op->kind] ? tsr_align_up(WORK[op->kind](t, op, window), 64) : 0;
+    if (WORK[op->kind])
+        return tsr_align_up(WORK[op->kind](t, op, window), 64);
+    return tsr_align_up(tsr_cuda_library_work(tsr_cuda_of(b), t, op, window), 64);
 }
 
 static void run(const tsr_backend *b, const tsr_call *call)
 {
     tsr_cuda *c = tsr_cuda_of(b);
 
-    tsr_cuda_ok(c, RUN[call->op->kind](call, c->queue[TSR_QUEUE_COMPUTE]), call->op->name);
+    if (!tsr_cuda_library_run(c, call))
+        tsr_cuda_ok(c, RUN[call->op->kind](call, c->queue[TSR_QUEUE_COMPUTE]), call->op->name);
 }
 
 static void norm_stats(const tsr_backend *b, const tsr_call *call)
@@ -97,11 +91,13 @@ void tsr_cuda_backend_fill(tsr_cuda *c)
                                .panel_channels = tsr_cuda_panel_channels,
                                .stats_bytes = stats_bytes,
                                .norm_stats = norm_stats,
-                               .kv_block = kv_block,
+                               .kv_block = tsr_cuda_kv_block,
                                .carry_bytes = carry_bytes,
                                .work_bytes = work_bytes,
                                .run = run,
                                .all_finite = all_finite,
+                               .method = tsr_cuda_method,
+                               .in_place = tsr_cuda_in_place,
                                .device = &c->device,
                                .impl = c};
 }

@@ -203,14 +203,6 @@ static tsr_status finish(const tsr_backend *b, tsr_err *err)
     return e == cudaSuccess ? TSR_OK : tsr_cuda_say(err, e, atomic_load(&c->doing));
 }
 
-static tsr_status prepare(const tsr_backend *b, const tsr_call *call, tsr_err *err)
-{
-    (void)b;
-    (void)call;
-    (void)err;
-    return TSR_OK;
-}
-
 /* ------------------------------------------------------------------ making, freeing */
 
 static cudaError_t make_all(tsr_cuda *c)
@@ -240,7 +232,7 @@ tsr_status tsr_cuda_memory_make(tsr_cuda *c, tsr_err *err)
     c->device.measure = measure;
     c->device.pin = pin;
     c->device.unpin = unpin;
-    c->device.prepare = prepare;
+    c->device.prepare = tsr_cuda_prepare;
     c->device.events = events;
     c->device.record = record;
     c->device.await = await;

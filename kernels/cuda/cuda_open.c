@@ -70,6 +70,7 @@ static void close_device(tsr_backend *b)
     if (!b)
         return;
     c = tsr_cuda_of(b);
+    tsr_cuda_libraries_free(c);
     tsr_cuda_memory_free(c);
     c->host.free(c);
 }
@@ -102,6 +103,8 @@ static tsr_status open_device(const tsr_plugin_host *host, int32_t index, tsr_ba
     snprintf(c->tier, sizeof c->tier, "sm_%d", info.capability);
     tsr_cuda_backend_fill(c);
     st = tsr_cuda_memory_make(c, err);
+    if (st == TSR_OK)
+        st = tsr_cuda_libraries_make(c, err);
     if (st == TSR_OK && (e = cudaMemGetInfo(&free_bytes, &total)) != cudaSuccess)
         st = tsr_cuda_say(err, e, "asking for its memory");
     if (st != TSR_OK) {

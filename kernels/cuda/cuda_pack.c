@@ -3,8 +3,10 @@
  * A matrix is rows of output channels, [Co][R][S][C]: what cuDNN calls an NHWC filter and cuBLASLt
  * a row-major matrix. It is dense, so any eight channels are a piece of their own that begins at a
  * multiple of 16 bytes. GEGLU's two halves take turns in groups of eight rows (a, b, a, b, ...), so
- * that a piece has both and one tile of a product has what belongs together. Vectors are float32.
- */
+ * that a piece has both and one tile of a product has what belongs together.
+ *
+ * Vectors are float32. A bias is there three times, [Co] float32, then F16, then BF16: own kernels
+ * read the first, libraries want that of the matrix's type. A bias is always packed whole. */
 #include <string.h>
 
 #include "base/num.h"
@@ -29,11 +31,31 @@ static int32_t halves(const tsr_op *op, const tsr_weight *w)
     return !is_vector(w) && op->kind == TSR_OP_LINEAR && op->u.linear.geglu ? 2 : 1;
 }
 
+static bool is_bias(const tsr_op *op, const tsr_weight *w)
+{
+    return is_vector(w) && (op->kind == TSR_OP_CONV2D || op->kind == TSR_OP_LINEAR);
+}
+
+/* Bytes of a row, with what it has in other types. */
+static size_t row_bytes(const tsr_op *op, const tsr_weight *w)
+{
+    size_t more = is_bias(op, w) ? 2 * tsr_dtype_size(TSR_F16) : 0;
+
+    return fan_in(w) * tsr_dtype_size(w->dtype) + more;
+}
+
+const void *tsr_cuda_bias(const tsr_call *call, tsr_dtype dtype)
+{
+    size_t co = call->wd[1] ? (size_t)call->wd[1]->dims[0] : 0;
+    size_t at = dtype == TSR_F32 ? 0 : dtype == TSR_F16 ? 4 * co : 6 * co;
+
+    return call->w[1] ? (const unsigned char *)call->w[1] + at : NULL;
+}
+
 size_t tsr_cuda_packed_bytes(const tsr_backend *b, const tsr_op *op, const tsr_weight *w)
 {
     (void)b;
-    (void)op;
-    return tsr_align_up((size_t)w->dims[0] * fan_in(w) * tsr_dtype_size(w->dtype), 64);
+    return tsr_align_up((size_t)w->dims[0] * row_bytes(op, w), 64);
 }
 
 int32_t tsr_cuda_panel_rows(const tsr_backend *b, const tsr_op *op, const tsr_weight *w)
@@ -55,7 +77,7 @@ size_t tsr_cuda_packed_offset(const tsr_backend *b, const tsr_op *op, const tsr_
                               int32_t c)
 {
     (void)b;
-    return (size_t)c * (size_t)halves(op, w) * fan_in(w) * tsr_dtype_size(w->dtype);
+    return (size_t)c * (size_t)halves(op, w) * row_bytes(op, w);
 }
 
 /* Place of a row of the file among the packed rows. */
@@ -81,6 +103,16 @@ static void pack_row(const tsr_weight *w, const float *row, unsigned char *dst)
             tsr_from_f32(dst + (tap * c_n + c) * size, w->dtype, row++, 1);
 }
 
+/* A bias in the two other types, behind the first. */
+static void pack_halves(const tsr_weight *w, const float *rows, int32_t row0, int32_t n_rows,
+                        unsigned char *to)
+{
+    size_t co = (size_t)w->dims[0], at = (size_t)row0;
+
+    tsr_from_f32(to + 4 * co + 2 * at, TSR_F16, rows, (size_t)n_rows);
+    tsr_from_f32(to + 6 * co + 2 * at, TSR_BF16, rows, (size_t)n_rows);
+}
+
 void tsr_cuda_pack(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, const float *rows,
                    int32_t row0, int32_t n_rows, int32_t c0, void *dst)
 {
@@ -89,6 +121,8 @@ void tsr_cuda_pack(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, 
 
     if (is_vector(w)) {
         memcpy(to + (size_t)(row0 - c0) * bytes, rows, (size_t)n_rows * bytes);
+        if (is_bias(op, w))
+            pack_halves(w, rows, row0, n_rows, to);
         return;
     }
     for (int32_t r = row0; r < row0 + n_rows; r++, rows += row) {

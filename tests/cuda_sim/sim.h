@@ -33,6 +33,8 @@ typedef struct sim_options {
     size_t device_bytes;  /* memory of the device; 0: 8 GiB */
     size_t context_bytes; /* taken by the context; 0: 300 MiB */
     size_t others_bytes;  /* used by other processes */
+    size_t library_bytes; /* taken when a library runs for the first time; 0: none */
+    bool no_engines;      /* cuDNN and cuBLASLt have nothing to propose */
     int32_t n_devices;    /* 0: one */
     int32_t capability;   /* 75, 80, ..; 0: 90 */
     int32_t driver;       /* as cudaDriverGetVersion tells it; 0: 13000; -1: no driver */

@@ -18,6 +18,7 @@ typedef struct sim_state {
     cudaError_t lost;   /* every call fails so */
     cudaError_t sticky; /* of a kernel that went wrong: likewise, until the process ends */
     bool is_open;       /* the context is there */
+    bool libraries_loaded;
     uint64_t random;
     char fault[512];
 } sim_state;

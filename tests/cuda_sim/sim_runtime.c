@@ -188,7 +188,7 @@ static void set(const sim_options *o)
         sim.o.driver = 13000;
     sim.random = o->stream_seed * 2 + 0x9E3779B97F4A7C15u;
     if (sim_memory_empty()) { /* between runs: the process begins again */
-        sim.is_open = false;
+        sim.is_open = sim.libraries_loaded = false;
         sim.f.used = sim.f.peak = 0;
         sim.lost = sim.sticky = cudaSuccess;
     }

@@ -4,7 +4,10 @@
  * avx2, a backend that computes each call on the simulated device: every operand is copied there
  * with its guards, into memory of its own, and everything that the kernel may have written is
  * copied back, guards included. So a check sees the same as on the CPU, and the device's red zones
- * lie around what the guards do not cover. The order of fibers changes from call to call. */
+ * lie around what the guards do not cover. The order of fibers changes from call to call.
+ *
+ * With SIM_ENGINES 0 the libraries propose nothing, so that the own kernels are checked; with 1
+ * the libraries' side is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +82,8 @@ static void take_back(mirrors *m)
 static void shuffle(void)
 {
     static uint64_t calls;
-    sim_options o = {.order = {.kind = (sim_order_kind)(calls % 3), .seed = calls}};
+    sim_options o = {.order = {.kind = (sim_order_kind)(calls % 3), .seed = calls},
+                     .no_engines = !SIM_ENGINES};
 
     calls++;
     sim_controls()->set(&o);
@@ -126,6 +130,7 @@ static void on_device(const tsr_call *call, bool stats_only)
     const tsr_backend *d = sim_backend();
     mirrors m = {.d = d};
     tsr_call c = *call;
+    tsr_err err = {0};
 
     shuffle();
     if (!stats_only)
@@ -138,10 +143,12 @@ static void on_device(const tsr_call *call, bool stats_only)
     c.carry = send(&m, call->carry, call->carry ? carry_bytes(d, call) : 0);
     c.work = send(&m, call->work, call->work_bytes);
     c.pool = NULL;
-    if (stats_only)
+    if (stats_only) {
         d->norm_stats(d, &c);
-    else
+    } else {
+        must(d->device->prepare(d, &c, false, &err), &err);
         d->run(d, &c);
+    }
     take_back(&m);
 }
 
@@ -171,6 +178,23 @@ static bool all_finite(const tsr_backend *b, const tsr_tensor *x, tsr_pool *pool
     return finite;
 }
 
+/* The checks allow more to a method than to the plain sum. */
+static const char *no_method(const tsr_backend *b, const tsr_tape *t, const tsr_op *op)
+{
+    (void)b;
+    (void)t;
+    (void)op;
+    return NULL;
+}
+
+static int32_t no_tiles(const tsr_backend *b, const tsr_tape *t, const tsr_op *op)
+{
+    (void)b;
+    (void)t;
+    (void)op;
+    return 1;
+}
+
 const tsr_backend *__wrap_tsr_cpu_backend(tsr_cpu_tier tier)
 {
     static tsr_backend shim;
@@ -185,6 +209,10 @@ const tsr_backend *__wrap_tsr_cpu_backend(tsr_cpu_tier tier)
         shim.run = run;
         shim.norm_stats = norm_stats;
         shim.all_finite = all_finite;
+        shim.method = no_method;
+        shim.row_unit = no_tiles;
+        shim.least_work = shim.work_bytes;
+        shim.in_place = SIM_ENGINES ? sim_backend()->in_place : NULL;
         shim.device = NULL;
     }
     return &shim;

@@ -409,7 +409,8 @@ void check_parts(const check *c, check_placed *p, tsr_pool *pools[], const unsig
     if (p->call.op->kind == TSR_OP_ATTENTION)
         run_round(&t);
     for (t.in_place = 0; t.in_place < 4; t.in_place++) {
-        if (!may_replace(&p->call, t.in_place))
+        if (!may_replace(&p->call, t.in_place) ||
+            (p->b->in_place && !p->b->in_place(p->b, &c->tape, p->call.op)))
             continue;
         t.whole = false;
         t.pool = pools[0];

@@ -25,11 +25,13 @@ typedef struct attribute {
     cudnnBackendAttributeName_t name;
     int64_t n;
     _Alignas(8) unsigned char values[MAX_BYTES];
+    uint64_t numbers[MAX_OPS]; /* of descriptors: an address may be another's by now */
 } attribute;
 
 typedef struct descriptor descriptor;
 struct descriptor {
     descriptor *next;
+    uint64_t number; /* of all that were ever made */
     cudnnBackendDescriptorType_t type;
     bool is_final;
     int32_t n;
@@ -42,6 +44,7 @@ struct cudnnContext {
 };
 
 static descriptor *living;
+static uint64_t made_so_far;
 static struct cudnnContext *handles[8];
 
 /* ------------------------------------------------------------------------ the rules */
@@ -238,6 +241,7 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
     if (!d)
         return leave(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED);
     d->type = type;
+    d->number = ++made_so_far;
     d->next = living;
     living = d;
     sim.f.n_handles++;
@@ -293,6 +297,8 @@ static cudnnStatus_t set(descriptor *d, cudnnBackendAttributeName_t name,
     if (s != CUDNN_STATUS_SUCCESS)
         return s;
     d->all[d->n] = (attribute){.name = name, .n = n};
+    for (int64_t i = 0; type == CUDNN_TYPE_BACKEND_DESCRIPTOR && i < n; i++)
+        d->all[d->n].numbers[i] = alive(((void *const *)values)[i])->number;
     memcpy(d->all[d->n++].values, values, (size_t)n * size_of(type));
     return s;
 }
@@ -529,6 +535,7 @@ static int64_t propose(const descriptor *heuristics, int64_t most, void *const *
         d->engine = (int32_t)i;
         d->all[0] = (attribute){.name = CUDNN_ATTR_ENGINECFG_ENGINE, .n = 1};
         memcpy(d->all[0].values, &graph, sizeof graph);
+        d->all[0].numbers[0] = alive(graph)->number;
         d->n = 1;
         d->is_final = true;
     }
@@ -702,6 +709,20 @@ static cudnnStatus_t run_sdpa(running *r, const descriptor *graph, cudaStream_t 
     return finish(r, s, work, sim_compute_sdpa, &a, sizeof a);
 }
 
+/* The descriptor and all that it was made of are still those. */
+static bool is_whole(const descriptor *d)
+{
+    for (int32_t i = 0; i < d->n; i++) {
+        const attribute *a = &d->all[i];
+        for (int64_t k = 0; k < a->n && a->numbers[0]; k++) {
+            const descriptor *x = alive(pointer(d, a->name, (int32_t)k));
+            if (!x || x->number != a->numbers[k] || !is_whole(x))
+                return false;
+        }
+    }
+    return true;
+}
+
 static bool is_handle(cudnnHandle_t h)
 {
     for (size_t i = 0; i < sizeof handles / sizeof *handles; i++)
@@ -727,7 +748,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t h, cudnnBackendDescriptor_t plan
         return leave(
             wrong(CUDNN_STATUS_BAD_PARAM, "no plan, no addresses or no handle to run", ""));
     config = child(p, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-    graph = config ? child(config, CUDNN_ATTR_ENGINECFG_ENGINE) : NULL;
+    graph = is_whole(p) ? child(config, CUDNN_ATTR_ENGINECFG_ENGINE) : NULL;
     if (!graph)
         return leave(
             wrong(CUDNN_STATUS_BAD_PARAM, "what a plan was made of is no longer alive", ""));

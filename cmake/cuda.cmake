@@ -125,8 +125,14 @@ elseif(TESSERA_SIM)
         -Wl,--wrap=tsr_cpu_backend -Wl,--wrap=tsr_arena_make -Wl,--wrap=tsr_arena_free)
     endforeach()
 
+    # Plans of the full-size networks for cards: nothing is computed.
+    tessera_sim_test(memory budget_full_plans budget_full_plans_cuda tests/cuda_sim/wrap_net.c)
+    target_compile_definitions(budget_full_plans_cuda PRIVATE TSR_ON_DEVICE)
+    target_link_options(budget_full_plans_cuda PRIVATE
+      -Wl,--wrap=tsr_cpu_backend -Wl,--wrap=tsr_arena_make -Wl,--wrap=tsr_arena_free)
+
     # Whole runs: what asks for no backend gets cuda-sim.
-    foreach(test fault/fail_overflow)
+    foreach(test fault/fail_overflow memory/budget_run)
       get_filename_component(stem ${test} NAME)
       get_filename_component(kind ${test} DIRECTORY)
       tessera_sim_test(${kind} ${stem} ${stem}_cuda tests/cuda_sim/wrap_run.c)

@@ -10,6 +10,8 @@
 #include "tests/support/gen_run.h"
 #include "tests/support/test.h"
 
+enum { PARTS = 5 }; /* budgets between the least and the fastest */
+
 #define MODEL TSR_TEST_DATA "/models/embedded"
 #define PICTURE                                                                                    \
     "--prompt", "a red fox", "--seed", "3", "--steps", "1", "--guidance", "1", "--width", "64",    \
@@ -58,6 +60,8 @@ static void gen__any_budget_and_placement__same_pixels_within_it(void)
     fastest = (size_t)number_of("a.json", "fastest_budget_bytes");
     CHECK_MSG(least > (size_t)300 << 20 && least < fastest, "%zu, %zu", least, fastest);
     CHECK(in_budget(least, "auto") > 0);
+    for (size_t part = 1; part < PARTS; part++)
+        in_budget(least + (fastest - least) / PARTS * part, part % 2 ? "auto" : "block");
     CHECK(in_budget(fastest, "auto") == 0);
     CHECK(in_budget(fastest, "stream") > 0);
 }

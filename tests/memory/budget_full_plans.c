@@ -110,21 +110,6 @@ static bool open_decoder(full_net *n, const char *model, int32_t latent, tsr_dty
     return st == TSR_OK;
 }
 
-static bool open_encoder(full_net *n, const char *model, int32_t side, tsr_dtype dtype)
-{
-    int32_t nhw[3] = {1, side, side};
-    tsr_val in, out;
-    tsr_status st;
-
-    if (!net_open(n, model, "vae"))
-        return false;
-    tsr_tape_init(&n->tape, dtype, &n->err);
-    st = tsr_vae_encode_build(&n->tape, &n->comp, &n->vae, nhw, &in, &out, NULL, 0);
-    CHECK_MSG(st == TSR_OK, "%s", n->err.msg);
-    as_half_files(&n->tape);
-    return st == TSR_OK;
-}
-
 static double ms_since(const struct timespec *begin)
 {
     struct timespec now;
@@ -144,6 +129,22 @@ static tsr_status plan(full_net *n, tsr_program *p, tsr_plan_options opt, double
         tsr_program_make(p, &n->tape, tsr_cpu_backend(tsr_cpu_best_tier()), n->pool, &opt, &n->err);
     *ms = ms_since(&begin);
     return st;
+}
+
+#ifndef TSR_ON_DEVICE
+static bool open_encoder(full_net *n, const char *model, int32_t side, tsr_dtype dtype)
+{
+    int32_t nhw[3] = {1, side, side};
+    tsr_val in, out;
+    tsr_status st;
+
+    if (!net_open(n, model, "vae"))
+        return false;
+    tsr_tape_init(&n->tape, dtype, &n->err);
+    st = tsr_vae_encode_build(&n->tape, &n->comp, &n->vae, nhw, &in, &out, NULL, 0);
+    CHECK_MSG(st == TSR_OK, "%s", n->err.msg);
+    as_half_files(&n->tape);
+    return st == TSR_OK;
 }
 
 /* Budgets from the minimum to plenty. */
@@ -264,10 +265,67 @@ static void plan__decoders__fit_the_design(void)
     }
     net_close(&n);
 }
+#endif
 
+#ifdef TSR_ON_DEVICE
+/* What the driver and the libraries take of a card, as is assumed where nobody can be asked. */
+#define CONTEXT_BYTES MIB(300)
+
+/* Within `card` bytes, context included; `resident`: with every weight loaded once. */
+static void check_card(full_net *n, const char *name, double card, bool resident)
+{
+    tsr_plan_options opt = {.may_spill = true, .budget_bytes = (size_t)card - CONTEXT_BYTES};
+    tsr_program p;
+    double ms;
+
+    if (resident)
+        opt.offload = TSR_OFFLOAD_NONE;
+    if (plan(n, &p, opt, &ms) != TSR_OK) {
+        CHECK_MSG(false, "%s in %.0f bytes: %s", name, card, n->err.msg);
+        return;
+    }
+    CHECK_MSG(tsr_program_bytes(&p) <= opt.budget_bytes, "%s: %zu bytes", name,
+              tsr_program_bytes(&p));
+    CHECK_MSG(!resident || p.plan.loop.bytes_streamed + p.plan.loop.bytes_spilled == 0,
+              "%s is not resident", name);
+    test_note("%s: %zu MB of %.0f, context included; %.0f MB streamed a step", name,
+              (tsr_program_bytes(&p) + CONTEXT_BYTES) / 1000000, card / 1e6,
+              p.plan.loop.bytes_streamed / 1e6);
+    tsr_program_free(&p);
+}
+
+static void plan__cards__have_room(void)
+{
+    full_net n;
+
+    if (open_unet(&n, "sd15", 64))
+        check_card(&n, "sd15 512", 1e9, false);
+    net_close(&n);
+    if (open_decoder(&n, "sd15", 64, TSR_F16))
+        check_card(&n, "decoder 512 fp16", 1e9, false);
+    net_close(&n);
+    if (open_unet(&n, "sdxl", 128)) {
+        check_card(&n, "sdxl 1024", 2e9, false);
+        check_card(&n, "sdxl 1024", 8e9, true);
+    }
+    net_close(&n);
+    if (open_decoder(&n, "sdxl", 128, TSR_F32)) {
+        check_card(&n, "decoder 1024 fp32", 2e9, false);
+        check_card(&n, "decoder 1024 fp32", 8e9, true);
+    }
+    net_close(&n);
+}
+
+int main(void)
+{
+    RUN(plan__cards__have_room);
+    return test_end();
+}
+#else
 int main(void)
 {
     RUN(plan__unets__fit_the_design);
     RUN(plan__decoders__fit_the_design);
     return test_end();
 }
+#endif

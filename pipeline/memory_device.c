@@ -1,8 +1,11 @@
 /* memory_device.c -- a run whose networks are on a device: two memories, two budgets.
  *
- * The device: what opening it took (context and libraries, as the driver told it) plus one arena
- * for the networks, in the driver's pieces of 2 MiB. The budget bounds that sum, and the driver is
- * asked for it after each phase.
+ * The device: what opening it took (as the driver told it), what libraries load when they run for
+ * the first time, plus one arena for the networks, in the driver's pieces of 2 MiB. The budget
+ * bounds that sum, and the driver is asked for it after each phase. What libraries load is not
+ * known before they have run: with the arena reserved, each of their plans is run once, the driver
+ * is asked, and where that was more than was planned with, all is planned again. So it is, once,
+ * where others took what the plan was made for.
  *
  * The host: code, heap (with inputs and outputs of the networks, and where weights are packed), the
  * pinned slots, the state, what is spilled (pinned, too), and the copies of the picture's encoder.
@@ -63,6 +66,34 @@ tsr_status tsr_run_reserve_device(tsr_run *r)
         TSR_TRY(b->device->pin(b, spill, &memory, &r->ctx->err));
         r->spill.memory = memory;
     }
+    return TSR_OK;
+}
+
+/* What the networks need of libraries is built and run once, on whatever the arena holds. */
+static void try_out(tsr_program *p, void *arg)
+{
+    tsr_run *r = arg;
+
+    tsr_program_bind(p, &r->device_arena, 0);
+    if (r->tried == TSR_OK)
+        r->tried = tsr_program_prepare(p, true);
+}
+
+tsr_status tsr_run_try_device(tsr_run *r, bool *grown)
+{
+    const tsr_backend *b = r->ctx->backend;
+    size_t held = 0, free_bytes, known;
+
+    r->tried = TSR_OK;
+    tsr_nets_each(&r->nets, try_out, r);
+    TSR_TRY(r->tried);
+    TSR_TRY(b->device->finish(b, &r->ctx->err));
+    TSR_TRY(b->device->measure(b, &held, &free_bytes, &r->ctx->err));
+    r->device_arena.high_water = 0;
+    known = r->base_bytes + tsr_device_bytes(r->device_arena.bytes);
+    *grown = held > known;
+    if (*grown)
+        r->ctx->library_bytes += held - known;
     return TSR_OK;
 }
 

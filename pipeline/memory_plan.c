@@ -51,7 +51,7 @@ static size_t base_bytes(const tsr_run *r)
 {
     const tsr_device *d = tsr_run_device(r);
 
-    return d ? d->context_bytes : tsr_run_host_base(r);
+    return d ? d->context_bytes + r->ctx->library_bytes : tsr_run_host_base(r);
 }
 
 static size_t state_bytes(const tsr_run *r)

@@ -48,6 +48,7 @@ struct tsr_context {
     const tsr_backend *backend;
     const tsr_plugin *plugin; /* that the backend is from; NULL on a CPU */
     void *plugin_handle;
+    size_t library_bytes; /* of the device: what libraries have loaded while running */
 };
 
 struct tsr_model {
@@ -152,6 +153,7 @@ struct tsr_run {
     tsr_state state;
     tsr_arena arena;        /* the host's: the state, and the networks where there is no device */
     tsr_arena device_arena; /* of the networks */
+    tsr_status tried;       /* of the device's libraries */
     tsr_io *io;
     tsr_spill spill;
     tsr_lane *lanes; /* [n_lanes]: as many as pictures in a batch; none without a prompt */
@@ -267,6 +269,8 @@ size_t tsr_run_device_budget(const tsr_run *r);
 /* Host memory at the peak; TSR_E_BUDGET when the host's budget is smaller. */
 tsr_status tsr_run_plan_host(tsr_run *r);
 tsr_status tsr_run_reserve_device(tsr_run *r);
+/* Runs every library's plan once; *grown: they took more than was planned with, now it is known. */
+tsr_status tsr_run_try_device(tsr_run *r, bool *grown);
 void tsr_run_free_device(tsr_run *r);
 void tsr_run_measure_device(tsr_run *r, int32_t phase);
 

@@ -129,28 +129,6 @@ static void hash_plan(tsr_run *r)
              (unsigned long long)r->plan_hash);
 }
 
-/* The arena. A machine that has not got it says so here, not by killing the process at step 20. */
-static tsr_status reserve(tsr_run *r)
-{
-    size_t bytes = r->state.bytes + tsr_nets_bytes(&r->nets), free_bytes = tsr_mem_available();
-    char need[32], have[32];
-
-    if (tsr_run_device(r)) {
-        TSR_TRY(tsr_run_reserve_device(r));
-        return tsr_arena_make(&r->arena, r->state.bytes, &r->ctx->err);
-    }
-    if (free_bytes > 0 && bytes > free_bytes)
-        TSR_FAIL(&r->ctx->err, TSR_E_OOM,
-                 "the run needs %s of memory and only %s are free; close something, or give a "
-                 "smaller --budget",
-                 tsr_bytes_text(bytes, need, sizeof need),
-                 tsr_bytes_text(free_bytes, have, sizeof have));
-    if (tsr_nets_spill(&r->nets) > 0)
-        TSR_TRY(tsr_spill_open(&r->spill, r->set.spill_dir, tsr_nets_spill(&r->nets), &r->ctx->log,
-                               &r->ctx->err));
-    return tsr_arena_make(&r->arena, bytes, &r->ctx->err);
-}
-
 /* A plan reads no tensor data, so it cannot see whether a float32 tensor is too large for half. */
 static void plan_from_headers(tsr_model *m, bool headers_only)
 {
@@ -171,6 +149,49 @@ static tsr_status plan_or_degrade(tsr_run *r)
     if (r->set.strict)
         return st == TSR_OK ? st : tsr_run_say_largest(r);
     return tsr_run_degrade(r);
+}
+
+/* The device's arena, with its libraries ready. Planned again, once, where the memory is not there
+ * (others were faster) or where libraries have loaded more than was known. */
+static tsr_status reserve_device(tsr_run *r)
+{
+    bool grown = false;
+    tsr_status st = tsr_run_reserve_device(r);
+
+    if (st == TSR_OK)
+        st = tsr_run_try_device(r, &grown);
+    if ((st == TSR_OK && !grown) || (st != TSR_OK && st != TSR_E_OOM))
+        return st;
+    if (!grown)
+        TSR_WARN(&r->ctx->log, "%s; planning again for what is left", r->ctx->err.msg);
+    tsr_err_clear(&r->ctx->err);
+    tsr_run_free_device(r);
+    TSR_TRY(plan_or_degrade(r));
+    hash_plan(r);
+    TSR_TRY(tsr_run_reserve_device(r));
+    return tsr_run_try_device(r, &grown);
+}
+
+/* The arena. A machine that has not got it says so here, not by killing the process at step 20. */
+static tsr_status reserve(tsr_run *r)
+{
+    size_t bytes = r->state.bytes + tsr_nets_bytes(&r->nets), free_bytes = tsr_mem_available();
+    char need[32], have[32];
+
+    if (tsr_run_device(r)) {
+        TSR_TRY(reserve_device(r));
+        return tsr_arena_make(&r->arena, r->state.bytes, &r->ctx->err);
+    }
+    if (free_bytes > 0 && bytes > free_bytes)
+        TSR_FAIL(&r->ctx->err, TSR_E_OOM,
+                 "the run needs %s of memory and only %s are free; close something, or give a "
+                 "smaller --budget",
+                 tsr_bytes_text(bytes, need, sizeof need),
+                 tsr_bytes_text(free_bytes, have, sizeof have));
+    if (tsr_nets_spill(&r->nets) > 0)
+        TSR_TRY(tsr_spill_open(&r->spill, r->set.spill_dir, tsr_nets_spill(&r->nets), &r->ctx->log,
+                               &r->ctx->err));
+    return tsr_arena_make(&r->arena, bytes, &r->ctx->err);
 }
 
 static tsr_status run_fill(tsr_run *r, const tsr_run_desc *d)

@@ -206,5 +206,9 @@ void tsr_cuda_graph_run(tsr_cuda *c, const tsr_cuda_plan *p, const int64_t *ids,
         ok(&g, cudnnBackendExecute(c->dnn, p->made[p->n_made - 1], pack));
     tsr_cuda_graph_free(&none);
     if (g.status != CUDNN_STATUS_SUCCESS)
-        tsr_cuda_ok(c, cudaErrorLaunchFailure, call->op->name);
+        tsr_cuda_ok(c,
+                    g.status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
+                        ? cudaErrorMemoryAllocation
+                        : cudaErrorLaunchFailure,
+                    call->op->name);
 }

@@ -199,5 +199,7 @@ void tsr_cuda_matmul_run(tsr_cuda *c, const tsr_cuda_plan *p, const tsr_call *ca
                            p->c, y, p->d, &p->algo, p->work_bytes ? call->work : NULL,
                            p->work_bytes, c->queue[TSR_QUEUE_COMPUTE]);
     if (s != CUBLAS_STATUS_SUCCESS)
-        tsr_cuda_ok(c, cudaErrorLaunchFailure, call->op->name);
+        tsr_cuda_ok(
+            c, s == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure,
+            call->op->name);
 }

@@ -33,7 +33,7 @@ typedef struct sim_options {
     size_t device_bytes;  /* memory of the device; 0: 8 GiB */
     size_t context_bytes; /* taken by the context; 0: 300 MiB */
     size_t others_bytes;  /* used by other processes */
-    size_t library_bytes; /* taken when a library runs for the first time; 0: none */
+    size_t library_bytes; /* taken when a library runs for the first time; 0: 16 MiB */
     bool no_engines;      /* cuDNN and cuBLASLt have nothing to propose */
     int32_t n_devices;    /* 0: one */
     int32_t capability;   /* 75, 80, ..; 0: 90 */

@@ -433,8 +433,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t m, const 
               : places_wrong(&run, algo, work_bytes);
     if (why)
         return leave(wrong(why));
-    if (sim_load_library() != cudaSuccess ||
-        sim_queue(stream, compute, &run, sizeof run) != cudaSuccess)
+    if (sim_load_library() != cudaSuccess)
+        return leave(CUBLAS_STATUS_ALLOC_FAILED);
+    if (sim_queue(stream, compute, &run, sizeof run) != cudaSuccess)
         return leave(CUBLAS_STATUS_EXECUTION_FAILED);
     sim.f.n_library_calls++;
     return leave(s);

@@ -322,9 +322,9 @@ static cudnnStatus_t finish(running *r, cudaStream_t s, scratch work, sim_work_f
         r->why = "there is an address for no tensor";
     if (r->why)
         return wrong(CUDNN_STATUS_BAD_PARAM, r->why, "while running:");
-    e = sim_load_library();
-    if (e == cudaSuccess)
-        e = sim_queue(s, spoil, &work, sizeof work);
+    if (sim_load_library() != cudaSuccess)
+        return CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+    e = sim_queue(s, spoil, &work, sizeof work);
     if (e == cudaSuccess)
         e = sim_queue(s, fn, arg, bytes);
     sim.f.n_library_calls++;

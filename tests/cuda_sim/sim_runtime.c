@@ -10,6 +10,7 @@
 
 sim_state sim = {.o = {.device_bytes = (size_t)8 << 30,
                        .context_bytes = (size_t)300 << 20,
+                   .library_bytes = (size_t)16 << 20,
                        .n_devices = 1,
                        .capability = 90,
                        .driver = 13000},
@@ -180,6 +181,8 @@ static void set(const sim_options *o)
         sim.o.device_bytes = (size_t)8 << 30;
     if (sim.o.context_bytes == 0)
         sim.o.context_bytes = (size_t)300 << 20;
+    if (sim.o.library_bytes == 0)
+        sim.o.library_bytes = (size_t)16 << 20;
     if (sim.o.n_devices == 0)
         sim.o.n_devices = 1;
     if (sim.o.capability == 0)

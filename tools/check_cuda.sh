@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_cuda.sh LIBRARY -- what the plug-in is made of: one symbol leaves it, it needs no CUDA library to be opened, and,
+# check_cuda.sh LIBRARY -- what the plug-in is made of: one symbol leaves it, it needs cuDNN and cuBLASLt and no more, and,
 # where cuobjdump is there, its hot kernels keep nothing in local memory and move 128 bits at once.
 set -eu
 lib=$1
@@ -16,6 +16,8 @@ verdict() { # NAME OFFENDERS
 
 verdict "symbols beside tsr_plugin_get" \
     "$(nm -D --defined-only "$lib" | awk '$NF != "tsr_plugin_get" { print $NF }')"
+verdict "libraries beside cuDNN and cuBLASLt" \
+    "$(objdump -p "$lib" | awk '$1 == "NEEDED" && $2 ~ /cu|nv/ && $2 !~ /^lib(cudnn|cublasLt)\.so/ { print $2 }')"
 dump=$(command -v cuobjdump || echo /usr/local/cuda/bin/cuobjdump)
 if [ ! -x "$dump" ]; then
     echo "skip SASS of the hot kernels: cuobjdump is missing"

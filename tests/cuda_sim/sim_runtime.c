@@ -10,7 +10,7 @@
 
 sim_state sim = {.o = {.device_bytes = (size_t)8 << 30,
                        .context_bytes = (size_t)300 << 20,
-                   .library_bytes = (size_t)16 << 20,
+                       .library_bytes = (size_t)16 << 20,
                        .n_devices = 1,
                        .capability = 90,
                        .driver = 13000},

@@ -408,13 +408,14 @@ static const char *do_launch(void *arg)
 }
 
 /* A word that is an address of the host's heap, stack or code: the device could not follow it. They
- * lie high; two sizes side by side look like a lower address. */
+ * lie high; two sizes side by side look like a lower address, and a small number with whatever is
+ * in the padding behind it has a small lower half. */
 static bool is_host_address(uint64_t word)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     bool whole;
 
-    if (word < (uint64_t)5 << 44 || word >> 47)
+    if (word < (uint64_t)5 << 44 || word >> 47 || (uint32_t)word < 1u << 16)
         return false;
     if (sim_place_of((void *)(uintptr_t)word, 1, &whole) != SIM_PAGEABLE)
         return false;

@@ -8,9 +8,10 @@
  * caller. So a run waits for its tasks and never for a worker that got none: a worker that the
  * system has descheduled holds up nobody.
  *
- * Between runs workers watch `claim` for a few microseconds (ops of a network follow each other at
- * that distance) and then sleep on a condition variable; the machine may be shared. A run
- * wakes no more workers than it has tasks for, and makes no allocation. */
+ * Between runs workers watch `claim` for some tens of microseconds (ops of a network follow each
+ * other at that distance, and waking a virtual machine's idle core takes longer than that) and then
+ * sleep on a condition variable; the machine may be shared. A run wakes no more workers than it has
+ * tasks for, and makes no allocation. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -25,7 +26,7 @@
 #include "base/num.h"
 #include "base/thread.h"
 
-enum { MOST_THREADS = 256, SPINS = 64 };
+enum { MOST_THREADS = 256, SPINS = 2000 };
 
 struct tsr_pool;
 

@@ -1,10 +1,10 @@
 /* bench_ops.c -- gen bench --ops: every kind of op of a run, against what this machine can do.
  *
- * The roof is measured first: multiply-adds in registers and reading of memory, on one thread and
- * on all. Then one picture is made with every op timed, and its table printed: FLOPs and bytes are
- * counted, not measured; an op's share of the roof is what the roof would have taken over what it
- * took. Winograd's FLOPs are those of the plain sum that it replaces (it computes fewer), and say
- * so. */
+ * One picture is made with every op timed, then the roof is measured (whose buffers are no part of
+ * the run's memory): multiply-adds in registers and reading of memory, on one thread and on all.
+ * FLOPs and bytes are counted, not measured; an op's share of the roof is what the roof would have
+ * taken over what it took. Winograd's FLOPs are those of the plain sum that it replaces (it
+ * computes fewer), and say so. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ static const char *section_name(const tsr_op_info *op)
     if (op->once)
         return "once, before the first step";
     return strcmp(op->phase, "denoise") == 0 ? "a step"
-           : strcmp(op->phase, "text") == 0  ? "a prompt"
+           : strcmp(op->phase, "text") == 0  ? "the prompts"
                                              : "a picture";
 }
 
@@ -116,10 +116,10 @@ static tsr_status measure(tsr_cli *c, tsr_run *run, bench_ops *b)
     tsr_picture pic;
     int32_t threads = tsr_context_threads(c->ctx);
 
-    TSR_TRY(tsr_cli_library(c, tsr_context_roof(c->ctx, 1, &b->one)));
-    TSR_TRY(tsr_cli_library(c, tsr_context_roof(c->ctx, threads, &b->all)));
     TSR_TRY(tsr_cli_library(c, tsr_run_next(run, &pic)));
-    return tsr_cli_library(c, tsr_run_get_ops(run, &b->ops, &b->n));
+    TSR_TRY(tsr_cli_library(c, tsr_run_get_ops(run, &b->ops, &b->n)));
+    TSR_TRY(tsr_cli_library(c, tsr_context_roof(c->ctx, 1, &b->one)));
+    return tsr_cli_library(c, tsr_context_roof(c->ctx, threads, &b->all));
 }
 
 tsr_status tsr_cli_bench_ops(tsr_cli *c, const tsr_run_desc *asked)

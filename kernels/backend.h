@@ -128,6 +128,10 @@ struct tsr_backend {
      * rows than its channels' (geglu: c0 .. c1 and Co + c0 .. Co + c1), packed in any order. */
     void (*pack)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, const float *rows,
                  int32_t row0, int32_t n_rows, int32_t c0, void *dst);
+    /* The same from halves as the file has them, which saves widening them. False, and nothing is
+     * written, where the backend packs such rows from floats only. May be NULL. */
+    bool (*pack_halves)(const tsr_backend *b, const tsr_op *op, const tsr_weight *w,
+                        const uint16_t *rows, int32_t row0, int32_t n_rows, int32_t c0, void *dst);
     /* Where output channel c (a multiple of panel_channels, or Co) begins in the packed matrix: the
      * piece of channels [c0, c1) has the bytes from packed_offset(c0) to packed_offset(c1) and can
      * be packed and streamed on its own. For geglu a channel stands for its two rows. Of a vector:

@@ -2,10 +2,10 @@
  *
  * Reading is sequential, in the order of the tape, about a mebibyte a read: raw bytes go to
  * the staging place, where tasks widen them to float32, check that they are numbers that the
- * computing type can hold, and let the backend pack them. A task has whole panels, so tasks write
- * disjoint parts of the packed weight. A file of float32 is read straight into the
- * float32 half of the staging place; a weight that its file has packed already goes straight to its
- * place.
+ * computing type can hold, and let the backend pack them (halves as they are, where it can). A task
+ * has whole panels, so tasks write disjoint parts of the packed weight. A file of float32 is read
+ * straight into the float32 half of the staging place; a weight that its file has packed already
+ * goes straight to its place.
  *
  * Resident weights are loaded by all threads before the run; a streamed piece of channels by the
  * I/O thread alone, through the same staging place, while the others compute. A piece of a GEGLU
@@ -70,6 +70,31 @@ static uint32_t largest_magnitude(const float *x, size_t n)
     return most;
 }
 
+static bool halves_are_finite(const uint16_t *x, size_t n)
+{
+    enum { EXPONENT = 0x7C00 };
+    uint16_t most = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint16_t e = x[i] & EXPONENT;
+        most = e > most ? e : most;
+    }
+    return most < EXPONENT;
+}
+
+/* Halves that stay halves need not be widened. False: they do. */
+static bool pack_halves(load_job *job, const void *raw, int32_t row, int32_t n)
+{
+    const tsr_backend *b = job->p->backend;
+    size_t count = (size_t)n * job->panels.row_elements;
+
+    if (job->w->file_dtype != TSR_F16 || job->w->dtype != TSR_F16 || !b->pack_halves)
+        return false;
+    if (!halves_are_finite(raw, count))
+        atomic_store_explicit(&job->broken, true, memory_order_relaxed);
+    return b->pack_halves(b, job->op, job->w, raw, job->row0 + row, n, job->c0, job->packed);
+}
+
 static void pack_rows(void *arg, int32_t task, int32_t thread)
 {
     load_job *job = arg;
@@ -80,10 +105,14 @@ static void pack_rows(void *arg, int32_t task, int32_t thread)
     size_t count = (size_t)n * job->panels.row_elements;
     uint32_t limit = job->w->dtype == TSR_F16 ? F16_LIMIT : F32_LIMIT;
 
+    const unsigned char *raw =
+        job->raw ? job->raw + skip * tsr_dtype_size(job->w->file_dtype) : NULL;
+
     (void)thread;
-    if (job->raw)
-        tsr_to_f32(job->rows + skip, job->raw + skip * tsr_dtype_size(job->w->file_dtype),
-                   job->w->file_dtype, count);
+    if (raw && pack_halves(job, raw, row, n))
+        return;
+    if (raw)
+        tsr_to_f32(job->rows + skip, raw, job->w->file_dtype, count);
     if (largest_magnitude(job->rows + skip, count) >= limit)
         atomic_store_explicit(&job->broken, true, memory_order_relaxed);
     b->pack(b, job->op, job->w, job->rows + skip, job->row0 + row, n, job->c0, job->packed);

@@ -1,20 +1,20 @@
 /* nets.c -- records and plans every network of a run, before anything is computed.
  *
- * Text encoders run one prompt at a time (they are a small part of a picture), at the depth that
- * diffusers takes: clip skip counts layers from the last one for the prompt only; the negative
- * prompt always has the model's own depth. SDXL starts at the layer before the last, without the
- * final norm, and pools the second encoder's last layer. */
+ * Text encoders take prompt and negative prompt together where both have the same depth: clip skip
+ * counts layers from the last one for the prompt only, as in diffusers; the negative prompt always
+ * has the model's own depth. SDXL starts at the layer before the last, without the final norm, and
+ * pools the second encoder's last layer. */
 #include "pipeline/pipeline_internal.h"
 
 #include "base/alloc.h"
 #include "base/num.h"
 
 static tsr_status record_text(tsr_nets *n, tsr_context *ctx, tsr_model *m, const tsr_settings *s,
-                              int32_t encoder, int32_t clip_skip)
+                              int32_t encoder, int32_t clip_skip, int32_t half, int32_t n_halves)
 {
     tsr_text_net *t = &n->text[n->n_text++];
     tsr_clip_shape shape = {
-        .n = 1,
+        .n = n_halves,
         .s = s->context_s,
         .skip = clip_skip + (m->index.is_xl ? 1 : 0),
         .final_norm = !m->index.is_xl,
@@ -22,7 +22,8 @@ static tsr_status record_text(tsr_nets *n, tsr_context *ctx, tsr_model *m, const
     };
 
     t->encoder = encoder;
-    t->skip = clip_skip;
+    t->half = half;
+    t->n_halves = n_halves;
     tsr_tape_init(&t->net.tape, s->dtype, &ctx->err);
     return tsr_clip_build(&t->net.tape, &m->clip[encoder], &m->clip_cfg[encoder], &shape, &t->io,
                           NULL, 0);
@@ -91,11 +92,12 @@ static tsr_status record_prompt_nets(tsr_nets *n, tsr_context *ctx, tsr_model *m
                                      const tsr_settings *s)
 {
     bool negative = s->cfg && !s->zero_negative;
+    bool together = negative && s->clip_skip == 0;
 
     for (int32_t e = 0; e < m->n_encoders; e++) {
-        TSR_TRY(record_text(n, ctx, m, s, e, s->clip_skip));
-        if (negative && s->clip_skip > 0)
-            TSR_TRY(record_text(n, ctx, m, s, e, 0));
+        TSR_TRY(record_text(n, ctx, m, s, e, s->clip_skip, !together, 1 + together));
+        if (negative && !together)
+            TSR_TRY(record_text(n, ctx, m, s, e, 0, 0, 1));
     }
     n->has_unet = true;
     return record_unet(n, ctx, m, s);

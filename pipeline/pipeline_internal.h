@@ -106,11 +106,12 @@ typedef struct tsr_net {
     tsr_plan_survey *survey; /* what planning has learned of the tape */
 } tsr_net;
 
-/* One text encoder at one depth; run once for each prompt. */
+/* One text encoder at one depth, and the prompts that it encodes together. */
 typedef struct tsr_text_net {
     tsr_net net;
     tsr_clip_io io;
-    int32_t encoder, skip;
+    int32_t encoder;
+    int32_t half, n_halves; /* [half, half + n_halves) of [negative, prompt] */
 } tsr_text_net;
 
 /* Every network of a run at one size. */

@@ -39,6 +39,9 @@ struct tsr_cpu_table {
      * its last row. For geglu row r belongs to half r / Co. */
     void (*pack)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w, const float *rows,
                  int32_t row0, int32_t n_rows, int32_t c0, void *dst);
+    /* NULL: never takes them */
+    bool (*pack_halves)(const tsr_cpu_table *t, const tsr_op *op, const tsr_weight *w,
+                        const uint16_t *rows, int32_t row0, int32_t n_rows, int32_t c0, void *dst);
     tsr_cpu_run_fn norm_stats; /* group_norm's statistics of the window's rows: norm_stats.h */
     int32_t (*kv_block)(void);
     /* Bytes of attention's carry for a window of the queries q. */

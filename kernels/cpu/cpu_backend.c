@@ -79,6 +79,15 @@ static void pack(const tsr_backend *b, const tsr_op *op, const tsr_weight *w, co
         t->pack(t, op, w, rows, row0, n_rows, c0, dst);
 }
 
+static bool pack_halves(const tsr_backend *b, const tsr_op *op, const tsr_weight *w,
+                        const uint16_t *rows, int32_t row0, int32_t n_rows, int32_t c0, void *dst)
+{
+    const tsr_cpu_table *t = b->impl;
+
+    return w->kind == TSR_WEIGHT_MATRIX && t->pack_halves &&
+           t->pack_halves(t, op, w, rows, row0, n_rows, c0, dst);
+}
+
 static size_t stats_bytes(const tsr_backend *b, const tsr_tape *tape, const tsr_op *op)
 {
     const tsr_value *out = &tape->values[op->out];
@@ -206,6 +215,7 @@ static void fill_tiers(void)
                                    .packed_bytes = packed_bytes,
                                    .panel_rows = panel_rows,
                                    .pack = pack,
+                                   .pack_halves = pack_halves,
                                    .packed_offset = packed_offset,
                                    .panel_channels = panel_channels,
                                    .stats_bytes = stats_bytes,

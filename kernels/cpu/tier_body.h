@@ -11,6 +11,7 @@
 #include "kernels/cpu/vec_math.h"
 #include "kernels/cpu/gemm_tile.h"
 #include "kernels/cpu/gemm_pack_body.h"
+#include "kernels/cpu/gemm_pack_halves.h"
 #include "kernels/cpu/gemm_body.h"
 #include "kernels/cpu/winograd_body.h"
 #include "kernels/cpu/attention_body.h"
@@ -37,6 +38,7 @@ static void tier_fill(tsr_cpu_table *t)
     t->panel_channels = gemm_panel_channels;
     t->packed_offset = gemm_packed_offset;
     t->pack = gemm_pack;
+    t->pack_halves = gemm_pack_halves;
     t->norm_stats = group_norm_stats_run;
     t->kv_block = attention_kv_block;
     t->carry = attention_carry;

@@ -339,19 +339,25 @@ static void wino_task(void *arg, int32_t task, int32_t thread)
     }
 }
 
-/* Tiles evenly over as few blocks as will do; panels into enough groups that no thread is idle
- * long, but rather not under 64 columns, since each group maps the inputs again. */
+/* Tiles evenly over as few blocks as will do; panels into groups so that the last thread is done
+ * soonest, where mapping the inputs once more takes as long as half a panel. */
 static void wino_cut(wino *g, int32_t n_threads)
 {
-    enum { TASKS_A_THREAD = 4, LEAST_PANELS = 64 / TILE_N };
-    int32_t blocks = tsr_div_up(g->n_tiles, g->most_tiles), want;
+    int32_t blocks = tsr_div_up(g->n_tiles, g->most_tiles);
+    int64_t least = INT64_MAX;
 
     g->block_t = tsr_div_up(tsr_div_up(g->n_tiles, blocks), TILE_M) * TILE_M;
     g->n_blocks = tsr_div_up(g->n_tiles, g->block_t);
-    want = tsr_div_up(TASKS_A_THREAD * n_threads, g->n_blocks);
-    g->group_panels = tsr_max_i32(g->n_panels / want, LEAST_PANELS);
-    g->group_panels = tsr_min_i32(g->group_panels, g->most_panels);
-    g->n_groups = tsr_div_up(g->n_panels, g->group_panels);
+    for (int32_t panels = g->most_panels; panels > 0; panels--) {
+        int32_t groups = tsr_div_up(g->n_panels, panels);
+        int64_t time = (int64_t)tsr_div_up(g->n_blocks * groups, n_threads) * (2 * panels + 1);
+
+        if (time < least) {
+            least = time;
+            g->group_panels = panels;
+            g->n_groups = groups;
+        }
+    }
 }
 
 /* rows * row is an even number of cache lines everywhere here. */

@@ -301,6 +301,7 @@ static void gen_plan__with_latents__counts_them_as_the_run_does(void)
 {
     double without, with, run;
 
+    SKIP_IF_SANITIZED();
     gen("--prompt=x", "--model", micro, "--steps=1", "--seed=1", "--width=400", "--height=400",
         "--out=n.png", "--save-latents=n.st", NULL);
     gen("plan", "--prompt=x", "--model", micro, "--steps=1", "--width=400", "--height=400",

@@ -221,12 +221,12 @@ static void gen__plan_info_bench__say_what_they_should(void)
     CHECK_MSG(gen_result.code == 0 && strstr(gen_result.out, "denoise"), "%s", gen_result.err);
     gen("bench", "--model", "MODEL", "--ops", NULL);
     CHECK_MSG(gen_result.code == 0 && strstr(gen_result.out, "roof, measured") &&
-                  strstr(gen_result.out, "text, a prompt") &&
+                  strstr(gen_result.out, "text, the prompts") &&
                   strstr(gen_result.out, "denoise, a step") &&
                   strstr(gen_result.out, "decode, a picture") &&
                   strstr(gen_result.out, "conv2d 3x3, ") && strstr(gen_result.out, "all of it"),
               "%s%s", gen_result.out, gen_result.err);
-    gen("bench", "--model", "MODEL", "--ops", "--json", "--steps", "1", NULL);
+    gen("bench", "--model", "MODEL", "--ops", "--json", "--steps", "1", "--budget=60M", NULL);
     CHECK_MSG(gen_result.code == 0 && strncmp(gen_result.out, "{\"width\":", 9) == 0 &&
                   strstr(gen_result.out, "\"roof_share\":") && strstr(gen_result.out, "]}\n"),
               "%s", gen_result.err);

@@ -1,6 +1,5 @@
 /* check_simd.c -- what the vector tiers can get wrong and the portable one cannot: the borders of
- * their blocks, tiles and vectors, packing in odd pieces, and the accuracy of their own exp and
- * gelu.
+ * their blocks, tiles and vectors, and the accuracy of their own exp and gelu.
  *
  * The operators' meaning is checked in check_<op>.c. Here sizes lie one below, on and one above
  * each border of every tier: vectors of 8 and 16, panels of 16 and 32 channels, tiles of 6 and 12
@@ -401,64 +400,6 @@ static void activations__special_values__as_the_formula(void)
     }
 }
 
-/* --------------------------------------------------------------------------- packing */
-
-/* Pieces that end inside vectors and panels give the bytes of one call, and the last panel is
- * filled up: of the NaN patterns that were there none is left. */
-static void pack_pieces(const tsr_backend *b, const tsr_weight *w, bool geglu)
-{
-    static const int32_t pieces[] = {1, 3, 5, 8, 11, 16, 2, 7};
-    tsr_op op = {.kind = w->n_dims == 2 ? TSR_OP_LINEAR : TSR_OP_CONV2D};
-    size_t k = (size_t)w->dims[1] * (size_t)(w->n_dims == 4 ? w->dims[2] * w->dims[3] : 1);
-    size_t bytes, n = (size_t)w->dims[0] * k, filled;
-    float *rows = malloc(n * sizeof *rows), *values;
-    unsigned char *whole, *parts;
-    int32_t step, panel, halves = geglu ? 2 : 1;
-
-    if (geglu)
-        op.u.linear.geglu = true;
-    bytes = b->packed_bytes(b, &op, w);
-    panel = b->panel_rows(b, &op, w);
-    filled = (size_t)(tsr_div_up(w->dims[0] / halves, panel) * panel * halves) * k;
-    whole = malloc(bytes);
-    parts = malloc(bytes);
-    values = malloc(filled * sizeof *values);
-    memset(whole, 0xFF, bytes);
-    memset(parts, 0xFF, bytes);
-    for (size_t i = 0; i < n; i++)
-        rows[i] = (float)((int32_t)(i % 2039) - 1000);
-    b->pack(b, &op, w, rows, 0, w->dims[0], 0, whole);
-    for (int32_t r = 0, i = 0; r < w->dims[0]; r += step, i++) {
-        step = tsr_min_i32(pieces[i % 8], w->dims[0] - r);
-        b->pack(b, &op, w, rows + (size_t)r * k, r, step, 0, parts);
-    }
-    tsr_to_f32(values, whole, w->dtype, filled);
-    CHECK_MSG(memcmp(whole, parts, bytes) == 0, "%s: [%d,%d] in pieces differs%s", b->tier,
-              w->dims[0], w->dims[1], geglu ? " (geglu)" : "");
-    CHECK_MSG(isfinite(test_max_abs_diff(values, values, filled)), "%s: [%d,%d] is not filled up%s",
-              b->tier, w->dims[0], w->dims[1], geglu ? " (geglu)" : "");
-    free(rows);
-    free(values);
-    free(whole);
-    free(parts);
-}
-
-static void pack__pieces_inside_panels__same_bytes(void)
-{
-    for (int32_t tier = TSR_TIER_PORTABLE; tier <= TSR_TIER_AVX512FP16; tier++) {
-        const tsr_backend *b = tsr_cpu_backend((tsr_cpu_tier)tier);
-
-        for (int32_t co = 2; b && co < 80; co += 6) {
-            tsr_weight w = {.n_dims = 4, .dims = {co, 5, 3, 3}, .dtype = TSR_F16};
-
-            pack_pieces(b, &w, false);
-            w = (tsr_weight){.n_dims = 2, .dims = {co, 33}, .dtype = TSR_F32};
-            pack_pieces(b, &w, false);
-            pack_pieces(b, &w, true);
-        }
-    }
-}
-
 /* ----------------------------------------------------------------------------- roof */
 
 #if defined(__x86_64__)
@@ -544,6 +485,5 @@ int main(int argc, char **argv)
     RUN(group_norm__mean_far_above_deviation__nothing_cancels);
     RUN(activations__whole_range__a_few_ulp);
     RUN(activations__special_values__as_the_formula);
-    RUN(pack__pieces_inside_panels__same_bytes);
     return test_end();
 }

@@ -232,6 +232,7 @@ bool golden_vae_decode(golden_net *net, golden_vae *v, const golden_job *job,
     bool ok = scaled;
 
     golden_net_init(net, job->dtype);
+    net->tape.direct &= !job->upcast;
     v->comp.err = &net->err;
     for (size_t i = 0; ok && i < latents->n; i++)
         scaled[i] = latents->data[i] * v->cfg.scaling_factor; /* which the decoder undoes */
@@ -252,6 +253,7 @@ bool golden_vae_encode(golden_net *net, golden_vae *v, const golden_job *job,
     tsr_val in;
 
     golden_net_init(net, job->dtype);
+    net->tape.direct &= !job->upcast;
     v->comp.err = &net->err;
     return golden_ok(tsr_vae_encode_build(&net->tape, &v->comp, &v->cfg, nhw, &in, moments,
                                           job->taps, job->n_taps),

@@ -9,6 +9,7 @@
 /* How to run: the same for all nets. */
 typedef struct golden_job {
     tsr_dtype dtype; /* TSR_F32 or TSR_F16 */
+    bool upcast; /* float though the run asked for halves: convolutions by Winograd all the same */
     tsr_cpu_tier tier;
     int32_t n_threads;
     int32_t window_rows; /* 0: whole ops */

@@ -50,6 +50,12 @@ int32_t test_failures(void); /* of the running test so far */
             return;                                                                                \
         }                                                                                          \
     } while (0)
+/* For tests of memory figures. */
+#ifdef TSR_SANITIZED
+#define SKIP_IF_SANITIZED() SKIP("memory figures mean nothing under a sanitizer")
+#else
+#define SKIP_IF_SANITIZED() (void)0
+#endif
 #define SKIP(why)                                                                                  \
     do {                                                                                           \
         test_skipped(why);                                                                         \

@@ -96,6 +96,7 @@ static void convert__embedded_model_in_the_least_budget__same_picture(void)
     const char *path = out_path("least.tsr");
     char why[512];
 
+    SKIP_IF_SANITIZED();
     if (!tsr_path_is_dir(model))
         SKIP("assets/model");
     CHECK_MSG(packed_model_make(model, path, TSR_TIER_AUTO, TSR_PRECISION_AUTO, why) == TSR_OK,

@@ -104,7 +104,6 @@ static void pack_rows(void *arg, int32_t task, int32_t thread)
     size_t skip = (size_t)row * job->panels.row_elements;
     size_t count = (size_t)n * job->panels.row_elements;
     uint32_t limit = job->w->dtype == TSR_F16 ? F16_LIMIT : F32_LIMIT;
-
     const unsigned char *raw =
         job->raw ? job->raw + skip * tsr_dtype_size(job->w->file_dtype) : NULL;
 

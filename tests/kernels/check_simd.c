@@ -4,14 +4,14 @@
  * The operators' meaning is checked in check_<op>.c. Here sizes lie one below, on and one above
  * each border of every tier: vectors of 8 and 16, panels of 16 and 32 channels, tiles of 6 and 12
  * rows, blocks of 144 rows, 256 sums and 96 keys, panels of queries. --bench prints the machine's
- * own FMA rate, the roof for what the other checks' benches print. */
+ * roof, for what the other checks' benches print. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/num.h"
+#include "kernels/roof.h"
 #include "tests/support/check.h"
 
 /* ------------------------------------------------------------------ matrix products */
@@ -400,77 +400,27 @@ static void activations__special_values__as_the_formula(void)
     }
 }
 
-/* ----------------------------------------------------------------------------- roof */
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-enum { FMA_ROUNDS = 4000000, FMA_CHAINS = 12 };
-
-/* 12 chains of 8-wide FMAs that never leave their registers. */
-__attribute__((target("avx2,fma"))) static void fma_task(void *arg, int32_t task, int32_t thread)
-{
-    __m256 sum[FMA_CHAINS], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
-    float *out = arg;
-
-    (void)thread;
-    for (int32_t i = 0; i < FMA_CHAINS; i++)
-        sum[i] = _mm256_set1_ps((float)i);
-    for (int32_t k = 0; k < FMA_ROUNDS; k++)
-#pragma GCC unroll 12
-        for (int32_t i = 0; i < FMA_CHAINS; i++)
-            sum[i] = _mm256_fmadd_ps(sum[i], x, y);
-    for (int32_t i = 1; i < FMA_CHAINS; i++)
-        sum[0] = _mm256_add_ps(sum[0], sum[i]);
-    out[task] = _mm256_cvtss_f32(sum[0]);
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+/* -------------------------------------------------------------------------- roof */
 
 static void bench_roof(int32_t n_threads)
 {
-    enum { MAX_TASKS = 256 };
-    float out[MAX_TASKS];
-    int32_t tasks = tsr_min_i32(n_threads, MAX_TASKS);
-    double best = INFINITY, flops = (double)FMA_ROUNDS * FMA_CHAINS * 16 * tasks;
+    const tsr_backend *b = tsr_cpu_backend(tsr_cpu_best_tier());
+    tsr_roof_rates r;
     tsr_pool *pool = NULL;
 
-    if (tsr_pool_make(&pool, tasks, NULL) != TSR_OK)
+    if (tsr_pool_make(&pool, n_threads, NULL) != TSR_OK)
         return;
-    for (int32_t i = 0; i < 10; i++) {
-        double start = now();
-
-        tsr_pool_run(pool, tasks, fma_task, out);
-        best = fmin(best, now() - start);
-    }
+    if (tsr_roof_measure(b, pool, n_threads, &r, NULL) == TSR_OK)
+        printf("roof of %s, %d threads: %.1f GFLOP/s, %.1f GB/s\n", b->tier, n_threads,
+               r.flops * 1e-9, r.bytes * 1e-9);
     tsr_pool_free(pool);
-    printf("FMA rate of 8-wide registers, %d threads: %.1f GFLOP/s\n", tasks, flops / best * 1e-9);
 }
-
-static void bench(void)
-{
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return;
-    bench_roof(1);
-    bench_roof(tsr_cpu_count());
-}
-#else
-static void bench(void)
-{
-    printf("no FMA rate on this architecture\n");
-}
-#endif
 
 int main(int argc, char **argv)
 {
     if (check_bench_asked(argc, argv)) {
-        bench();
+        bench_roof(1);
+        bench_roof(tsr_cpu_count());
         return 0;
     }
     RUN(product__channels_at_vector_and_panel_borders__as_portable);

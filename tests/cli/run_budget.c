@@ -17,12 +17,6 @@
 #define EMBEDDED TSR_SOURCE_DIR "/assets/model"
 #define PICTURE "--prompt", "a red fox", "--seed", "3", "--steps", "2"
 
-#ifdef TSR_SANITIZED
-static const bool sanitized = true; /* memory figures mean nothing then */
-#else
-static const bool sanitized = false;
-#endif
-
 static const char *micro;
 static char text[GEN_MAX_OUTPUT];
 
@@ -90,8 +84,7 @@ static void gen__any_budget__gives_the_same_picture(void)
 {
     const char *const models[] = {micro, EMBEDDED};
 
-    if (sanitized)
-        SKIP("memory figures mean nothing under a sanitizer");
+    SKIP_IF_SANITIZED();
     for (int m = 0; m < 2; m++) {
         double fastest = 1.1 * plan_number(models[m], "fastest_budget_bytes");
         gen(PICTURE, "--model", models[m], "--out", "plenty.png", NULL);
@@ -128,8 +121,7 @@ static void gen__placement_that_does_not_fit__is_exit_3(void)
     char number[32];
     size_t least = least_budget(EMBEDDED, "1");
 
-    if (sanitized)
-        SKIP("memory figures mean nothing under a sanitizer");
+    SKIP_IF_SANITIZED();
     snprintf(number, sizeof number, "%zu", least);
     gen(PICTURE, "--model", EMBEDDED, "--threads=1", "--strict", "--offload=none", "--out=o.png",
         "--budget", number, NULL);
@@ -155,8 +147,7 @@ static void gen__no_exact_plan__makes_a_smaller_picture_and_says_so(void)
     size_t least = least_budget(EMBEDDED, "2");
     const char *end;
 
-    if (sanitized)
-        SKIP("memory figures mean nothing under a sanitizer");
+    SKIP_IF_SANITIZED();
     snprintf(number, sizeof number, "%zu", least - least / 8);
     gen(PICTURE, "--model", EMBEDDED, "--threads=2", "--out=s.png", "--report=s.json", "--budget",
         number, NULL);
@@ -183,8 +174,7 @@ static void gen__a_spill_directory_that_is_none__matters_where_it_spills(void)
     char number[32];
     size_t least = least_budget(EMBEDDED, "2");
 
-    if (sanitized)
-        SKIP("memory figures mean nothing under a sanitizer");
+    SKIP_IF_SANITIZED();
     snprintf(number, sizeof number, "%zu", least);
     for (int i = 0; i < 2; i++) {
         gen(PICTURE, "--model", EMBEDDED, "--threads=2", "--out=d.png", dirs[i], "--budget", number,
@@ -237,8 +227,7 @@ static void gen_plan__sweep__more_memory_is_never_slower(void)
 {
     cJSON *json;
 
-    if (sanitized)
-        SKIP("memory figures mean nothing under a sanitizer");
+    SKIP_IF_SANITIZED();
     gen("plan", "--model", EMBEDDED, "--sweep", "--json", "--report=w.json", NULL);
     CHECK_MSG(gen_result.code == 0 && !*gen_result.err, "%d, %s", gen_result.code, gen_result.err);
     json = cJSON_Parse(gen_result.out);
@@ -265,7 +254,7 @@ static void gen_plan__plot__draws_the_sweep(void)
         bars++;
         bar++;
     }
-    CHECK_MSG(bars >= 8 || sanitized, "%d bars", bars);
+    CHECK_MSG(bars >= 8 || test_sanitized, "%d bars", bars);
     gen("plan", "--model", EMBEDDED, "--plot", "/proc/none/p.svg", NULL);
     CHECK_MSG(gen_result.code == 5 && gen_one_sentence(), "%d, %s", gen_result.code,
               gen_result.err);
@@ -273,8 +262,7 @@ static void gen_plan__plot__draws_the_sweep(void)
 
 static void gen_plan__too_small_a_budget__plans_what_would_be_made(void)
 {
-    if (sanitized)
-        SKIP("memory figures mean nothing under a sanitizer");
+    SKIP_IF_SANITIZED();
     gen("plan", "--model", EMBEDDED, "--budget=7500K", NULL);
     CHECK_MSG(gen_result.code == 0 && strstr(gen_result.out, "the picture is made smaller"), "%s",
               gen_result.out);

@@ -115,9 +115,7 @@ static const char *least(void)
 /* 12,544 tokens: the decoder's keys are spilled, too. */
 static void gen_decode__large_and_small_memory__same_pixels(void)
 {
-#ifdef TSR_SANITIZED
-    SKIP("a budget means nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     write_latents("l.st", 112);
     gen("decode", "l.st", "--model", EMBEDDED, "--budget=1000000", NULL);
     check_decode(EMBEDDED, 112, (const char *const[]){least(), "48000000", NULL});

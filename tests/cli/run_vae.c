@@ -18,12 +18,6 @@
 
 #define EMBEDDED TSR_SOURCE_DIR "/assets/model"
 
-#ifdef TSR_SANITIZED
-static const bool sanitized = true; /* memory figures mean nothing then */
-#else
-static const bool sanitized = false;
-#endif
-
 static const double LIMIT = 3e-2; /* the golden's picture is rounded to bytes first */
 
 static char path[4096];
@@ -60,7 +54,7 @@ static void gen_decode__saved_latents__give_the_picture_again(void)
     CHECK(strncmp(gen_result.out, "d0.png  128x128  ", 17) == 0);
     CHECK(gen_same_pixels("a-0.png", "d0.png") && gen_same_pixels("a-1.png", "d1.png"));
     gen("decode", "a.st", "--model", EMBEDDED, "--threads=1", "--budget=1000000", NULL);
-    if (!sanitized) {
+    if (!test_sanitized) {
         least(number);
         gen("decode", "a.st", "--model", EMBEDDED, "--threads=1", "--out=l{index}.png", "--budget",
             number, NULL);
@@ -218,8 +212,7 @@ static void gen_encode__any_budget__gives_the_same_latents(void)
 {
     char number[32];
 
-    if (sanitized)
-        SKIP("memory figures mean nothing under a sanitizer");
+    SKIP_IF_SANITIZED();
     gen("encode", "a-0.png", "--model", EMBEDDED, "--save-latents=plenty.st", NULL);
     CHECK_MSG(gen_result.code == 0, "%s", gen_result.err);
     CHECK(strstr(gen_result.out, "plenty.st  [1,4,16,16] of 128x128  "));

@@ -124,9 +124,7 @@ static void in_least_budget(const micro_options *options, tsr_status want, const
 
 static void overflow__in_the_least_budget__is_the_same(void)
 {
-#ifdef TSR_SANITIZED
-    SKIP("memory figures mean nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     in_least_budget(&(micro_options){.vae_overflows = true}, TSR_OK, "");
     in_least_budget(&(micro_options){.unet_overflows = true}, TSR_E_MODEL,
                     "the UNet overflowed at mid_block.resnets.0.conv1");

@@ -75,9 +75,7 @@ static void gen__in_a_control_group__is_made_or_refused(void)
     limited_group g;
     int made = 0, refused = 0;
 
-#ifdef TSR_SANITIZED
-    SKIP("memory figures mean nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     if (!limited_make(&g, (size_t)400 * MIB))
         SKIP("the right to make a control group with a limit (a limit on the address space is "
              "tested instead)");
@@ -110,9 +108,7 @@ static void gen__least_budget_in_a_group_a_little_larger__is_the_picture(void)
     const char *at;
     size_t least;
 
-#ifdef TSR_SANITIZED
-    SKIP("memory figures mean nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     gen(PICTURE, "--seed=3", "--strict", "--budget=1000000", NULL);
     at = strstr(gen_result.err, words);
     REQUIRE(at != NULL);
@@ -213,9 +209,7 @@ static void gen__others_take_memory__plans_again_or_keeps_the_latents(void)
     enum { LIMIT = 400 };
     limited_group g;
 
-#ifdef TSR_SANITIZED
-    SKIP("memory figures mean nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     if (!limited_make(&g, (size_t)LIMIT * MIB))
         SKIP("the right to make a control group with a limit");
     run_while_taken(&g, (size_t)LIMIT * MIB, (size_t)16 * MIB);

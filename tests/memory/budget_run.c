@@ -64,9 +64,7 @@ static void run__any_model__predicted_is_measured(void)
 {
     const char *micro = micro_model(&(micro_options){.xl = true});
 
-#ifdef TSR_SANITIZED
-    SKIP("memory figures mean nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     REQUIRE(micro != NULL);
     for (int32_t threads = 1; threads <= 2; threads++) {
         check_model(micro, "micro XL", threads, TSR_PRECISION_AUTO);
@@ -87,9 +85,7 @@ static void run__fifty_pictures__does_not_grow(void)
      * to 128 KiB (its trim threshold) of what was freed, now less, now more. */
     size_t after_second = 0, trim = (size_t)128 << 10, live = 0;
 
-#ifdef TSR_SANITIZED
-    SKIP("memory figures mean nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     REQUIRE(dir != NULL);
     REQUIRE(tsr_context_make(&ctx, &(tsr_context_desc){.n_threads = 2}, why, sizeof why) == TSR_OK);
     for (int32_t i = 0; i < 50; i++) {

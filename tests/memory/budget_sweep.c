@@ -92,9 +92,7 @@ static void budgets__models_of_the_tree__hold_and_change_nothing(void)
 {
     const char *micro = micro_model(&(micro_options){.xl = true});
 
-#ifdef TSR_SANITIZED
-    SKIP("memory figures mean nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     REQUIRE(micro != NULL);
     sweep_model(micro);
     sweep_model(TSR_SOURCE_DIR "/assets/model");
@@ -107,9 +105,7 @@ static void budgets__reference_models__hold_and_change_nothing(void)
     const char *root = test_reference_dir();
     char path[4096];
 
-#ifdef TSR_SANITIZED
-    SKIP("memory figures mean nothing under a sanitizer");
-#endif
+    SKIP_IF_SANITIZED();
     if (!test_long())
         SKIP("the switch for long tests, TSR_LONG_TESTS=1");
     if (!root)

@@ -50,16 +50,21 @@ int32_t test_failures(void); /* of the running test so far */
             return;                                                                                \
         }                                                                                          \
     } while (0)
-/* For tests of memory figures. */
-#ifdef TSR_SANITIZED
-#define SKIP_IF_SANITIZED() SKIP("memory figures mean nothing under a sanitizer")
-#else
-#define SKIP_IF_SANITIZED() (void)0
-#endif
 #define SKIP(why)                                                                                  \
     do {                                                                                           \
         test_skipped(why);                                                                         \
         return;                                                                                    \
+    } while (0)
+
+#ifdef TSR_SANITIZED
+static const bool test_sanitized = true;
+#else
+static const bool test_sanitized = false;
+#endif
+#define SKIP_IF_SANITIZED()                                                                        \
+    do {                                                                                           \
+        if (test_sanitized)                                                                        \
+            SKIP("memory figures mean nothing under a sanitizer");                                 \
     } while (0)
 
 /* ||a-b|| / ||b|| in double; infinity when a has a value that is not finite. */

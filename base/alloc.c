@@ -109,6 +109,13 @@ bool tsr_grow(void **p, size_t *cap, size_t need, size_t size)
     return true;
 }
 
+void tsr_alloc_large_apart(void)
+{
+    enum { LARGE = 256 << 10 };
+
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE); /* where it is refused, more memory is measured */
+}
+
 size_t tsr_alloc_live(void)
 {
     return atomic_load(&live_bytes);

@@ -21,6 +21,11 @@ char *tsr_strdup(const char *s);
  * of memory, *p and *cap are then unchanged. */
 bool tsr_grow(void **p, size_t *cap, size_t need, size_t size);
 
+/* For a program's start: blocks of 256 KiB and more get mappings of their own, always. glibc raises
+ * that limit to the largest block freed so far; from then on tables of megabytes grow by copies on
+ * the heap, and what is free among them still counts as the process's memory. */
+void tsr_alloc_large_apart(void);
+
 size_t tsr_alloc_live(void);    /* bytes allocated and not freed, with the allocator's rounding */
 uint64_t tsr_alloc_count(void); /* allocations made so far in this process */
 void tsr_alloc_fail_at(uint64_t n); /* the nth from now on (1 = next) fails, once; 0 = off */

@@ -35,7 +35,9 @@
  * gives the sentence. The library never prints, exits or aborts.
  *
  * Budget: `budget_bytes` bounds the peak resident set of the process as the kernel counts it
- * (VmHWM): code, tables, heap and the arena that the network runs in. */
+ * (VmHWM): code, tables, heap and the arena that the network runs in. It is refused (TSR_E_BUDGET)
+ * where planning has taken more by itself; with glibc, a program that fixes M_MMAP_THRESHOLD
+ * (mallopt), as gen does, keeps that least. */
 #ifndef TESSERA_H
 #define TESSERA_H
 

@@ -249,6 +249,10 @@ tsr_status tsr_run_plan_memory(tsr_run *r)
     else if (r->predicted_peak > r->set.budget_bytes)
         TSR_TRY(again ? plan_within(r) : plan_batch_within(r));
     r->minimum_budget = minimum; /* of one picture at a time */
+    if (r->set.budget_given && !r->plan_only && peak_so_far(r) > r->set.budget_bytes) {
+        r->minimum_budget = peak_so_far(r);
+        return refuse(r);
+    }
     r->keep_network = kept_peak(r) <= r->set.budget_bytes;
     if (r->keep_network) {
         r->predicted_peak = kept_peak(r);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/text_util.h"
 #include "memory/budget.h"
 
@@ -47,6 +48,7 @@ bool run_apart(const char *model, const tsr_run_desc *d, int32_t threads, apart_
     if (pipe(ends) != 0 || (child = fork()) < 0)
         return false;
     if (child == 0) {
+        tsr_alloc_large_apart(); /* as gen does */
         run_once(model, d, threads, f);
         _exit(write(ends[1], f, sizeof *f) == (ssize_t)sizeof *f ? 0 : 1);
     }

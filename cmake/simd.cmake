@@ -1,5 +1,6 @@
 # The AVX-512 tiers once more, compiled through SIMDe's portable intrinsics, and every kernel check a second time
-# against them (tests/simde): so those tiers are tested on any machine. Not built where SIMDe is missing.
+# against them (tests/simde): so those tiers are tested on any machine. Not built where SIMDe is missing, nor for TSAN,
+# under which no kernel check runs.
 find_path(SIMDE_INCLUDE simde/x86/avx512.h)
 file(GLOB check_sources CONFIGURE_DEPENDS tests/kernels/check_*.c)
 
@@ -10,14 +11,15 @@ function(simde_tier name)
   target_include_directories(simde_${name} BEFORE PRIVATE tests/simde)
   target_include_directories(simde_${name} SYSTEM PRIVATE ${SIMDE_INCLUDE})
   target_compile_definitions(simde_${name} PRIVATE tsr_cpu_fill_${name}=tsr_cpu_fill_${name}_simde)
-  target_compile_options(simde_${name} PRIVATE -O3 -Wno-psabi)
+  # Instrumented, every portable intrinsic is a page of code: -O3 takes ten times as long to compile as -O1.
+  target_compile_options(simde_${name} PRIVATE $<IF:$<BOOL:${TESSERA_SANITIZE}>,-O1,-O3> -Wno-psabi)
   target_link_libraries(simde_${name} PUBLIC tessera)
   target_link_options(simde_${name} INTERFACE -Wl,--wrap=tsr_cpu_backend)
 endfunction()
 
 if(NOT SIMDE_INCLUDE)
   message(STATUS "SIMDe (libsimde-dev) is missing: the AVX-512 tiers are tested only where the machine has them")
-elseif(check_sources AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+elseif(check_sources AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT TESSERA_SANITIZE STREQUAL "thread")
   simde_tier(avx512)
   simde_tier(avx512fp16)
   foreach(source ${check_sources})

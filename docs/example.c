@@ -1,7 +1,7 @@
 /* example.c -- the library in one page: a prompt in, a PPM picture out.
  *
  *     cc docs/example.c -Iinclude -ltessera -lcjson -lpthread -lm -o example
- *     ./example assets/model "a red apple on a blue background" apple.ppm
+ *     ./example assets/model "a red fox on a blue background" fox.ppm
  *
  * Built and run by the tests. */
 #include <stdio.h>

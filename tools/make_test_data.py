@@ -81,23 +81,6 @@ def configs(reference, out):
     (out / "full/sd15/tensors.json").write_text(tensors.replace("models/sd1-tiny/tokenizer", "models/sd1-odd/tokenizer"))
 
 
-def embedded(reference, out):
-    """The embedded model's own goldens (models/emoji-v0 beside the reference folder), as pipeline calls."""
-    source = reference.parent / "models" / "emoji-v0" / "golden"
-    link = out / "models" / "embedded"
-    link.unlink(missing_ok=True)
-    link.symlink_to("../../../assets/model")
-    manifest = json.loads((out / "manifest.json").read_text())
-    for case in json.loads((source / "golden.json").read_text())["cases"]:
-        name = f"golden/e2e/embedded-{case['id']}"
-        call = {"prompt": case["prompt"], "negative_prompt": case["negative_prompt"], "num_inference_steps": case["steps"],
-                "guidance_scale": case["guidance_scale"], "height": case["height"], "width": case["width"]}
-        manifest[f"{name}.safetensors"] = {"case": {"model": "embedded", "seed": case["seed"], "call": call}}
-        copy_tensor(source / case["tensors"], out / f"{name}.safetensors", "latents")
-        shutil.copyfile(source / case["image"], out / f"{name}.png")
-    (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-
-
 def schedulers(reference, out):
     """Every sampler, spacing and prediction, at 1, 4 and 20 steps. Samplers work element by element, so the first
     sixteen of each latent say as much as all."""
@@ -139,19 +122,7 @@ def write_floats(path, tensors):
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
-def copy_tensor(source, target, name):
-    """One tensor of a safetensors file, alone in a file of its own."""
-    data = source.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    entry = json.loads(data[8 : 8 + size])[name]
-    begin, end = entry["data_offsets"]
-    entry["data_offsets"] = [0, end - begin]
-    header = json.dumps({name: entry}).encode()
-    header += b" " * (-len(header) % 8)
-    target.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size + begin : 8 + size + end])
-
-
-TOPICS = [configs, rng, nets, text, e2e, embedded, schedulers]
+TOPICS = [configs, rng, nets, text, e2e, schedulers]
 
 
 def main():

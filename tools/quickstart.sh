@@ -13,7 +13,7 @@ fi
 [ -x "$ROOT/build/release/gen" ] && [ -z "$(find "$ROOT" -name '*.[ch]' -newer "$ROOT/build/release/gen" -not -path '*/build/*' -print -quit)" ] ||
     build release gen
 if [ $# -eq 0 ]; then
-    set -- --prompt "a red apple on a blue background" --seed 1 --out apple.png
-    say "gen --prompt \"a red apple on a blue background\" --seed 1 --out apple.png"
+    set -- --prompt "a red fox on a blue background" --seed 1 --out fox.png
+    say "gen --prompt \"a red fox on a blue background\" --seed 1 --out fox.png"
 fi
 exec "$ROOT/build/release/gen" "$@"

@@ -14,9 +14,10 @@
 #include "tests/support/gen_run.h"
 #include "tests/support/test.h"
 
-#define EMBEDDED TSR_SOURCE_DIR "/assets/model"
+#define SMALL TSR_TEST_DATA "/models/sd1-small"
 
 /* Random latents [1,4,side,side] as the file `name`. */
+/* Of a model with four channels. */
 static void write_latents(const char *name, int32_t side)
 {
     int32_t shape[3] = {4, side, side};
@@ -117,10 +118,10 @@ static void gen_decode__large_and_small_memory__same_pixels(void)
 {
     SKIP_IF_SANITIZED();
     write_latents("l.st", 112);
-    gen("decode", "l.st", "--model", EMBEDDED, "--budget=1000000", NULL);
-    check_decode(EMBEDDED, 112, (const char *const[]){least(), "48000000", NULL});
-    gen("encode", "all.png", "--model", EMBEDDED, "--save-latents=x.st", "--budget=1000000", NULL);
-    check_encode(EMBEDDED, (const char *const[]){least(), "34000000", NULL});
+    gen("decode", "l.st", "--model", SMALL, "--budget=1000000", NULL);
+    check_decode(SMALL, 112, (const char *const[]){least(), "48000000", NULL});
+    gen("encode", "all.png", "--model", SMALL, "--save-latents=x.st", "--budget=1000000", NULL);
+    check_encode(SMALL, (const char *const[]){least(), "34000000", NULL});
 }
 
 static void gen_decode__full_size__in_the_promised_memory(void)
@@ -140,7 +141,7 @@ static void gen_decode__full_size__in_the_promised_memory(void)
 
 int main(void)
 {
-    gen_setup(TSR_BINARY_DIR "/gen", test_temp_dir(), EMBEDDED);
+    gen_setup(TSR_BINARY_DIR "/gen", test_temp_dir(), SMALL);
     RUN(gen_decode__large_and_small_memory__same_pixels);
     RUN(gen_decode__full_size__in_the_promised_memory);
     return test_end();

@@ -51,7 +51,7 @@ static void gen_decode__saved_latents__give_the_picture_again(void)
     CHECK_MSG(gen_result.code == 0, "%s", gen_result.err);
     gen("decode", "a.st", "--model", EMBEDDED, "--out=d{index}.png", "--report=d.json", NULL);
     CHECK_MSG(gen_result.code == 0 && !*gen_result.err, "%d, %s", gen_result.code, gen_result.err);
-    CHECK(strncmp(gen_result.out, "d0.png  128x128  ", 17) == 0);
+    CHECK(strncmp(gen_result.out, "d0.png  512x512  ", 17) == 0);
     CHECK(gen_same_pixels("a-0.png", "d0.png") && gen_same_pixels("a-1.png", "d1.png"));
     gen("decode", "a.st", "--model", EMBEDDED, "--threads=1", "--budget=1000000", NULL);
     if (!test_sanitized) {
@@ -215,7 +215,7 @@ static void gen_encode__any_budget__gives_the_same_latents(void)
     SKIP_IF_SANITIZED();
     gen("encode", "a-0.png", "--model", EMBEDDED, "--save-latents=plenty.st", NULL);
     CHECK_MSG(gen_result.code == 0, "%s", gen_result.err);
-    CHECK(strstr(gen_result.out, "plenty.st  [1,4,16,16] of 128x128  "));
+    CHECK(strstr(gen_result.out, "plenty.st  [1,16,16,16] of 512x512  "));
     gen("encode", "a-0.png", "--model", EMBEDDED, "--threads=1", "--save-latents=no.st",
         "--budget=1000000", NULL);
     least(number);

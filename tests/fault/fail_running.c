@@ -24,6 +24,7 @@
 #include "tests/support/test.h"
 
 #define EMBEDDED TSR_SOURCE_DIR "/assets/model"
+#define SMALL TSR_TEST_DATA "/models/sd1-odd" // its pictures are noise: they do not get smaller
 #define STEPS "--steps=200"
 #define SIDES "--width=32", "--height=32"
 
@@ -243,11 +244,11 @@ static void gen__picture_cannot_be_written__keeps_the_latents(void)
 {
     struct rlimit before;
 
-    gen("--prompt=x", "--model", EMBEDDED, "--steps=1", "--seed=1", "--out=f.png",
+    gen("--prompt=x", "--model", SMALL, "--steps=1", "--seed=1", "--out=f.png",
         "--save-latents=f.st", NULL);
     CHECK_MSG(gen_result.code == 0, "%s", gen_result.err);
-    limit_files(6000, &before); /* latents have 4 KiB, the picture several times that */
-    gen("--prompt=x", "--model", EMBEDDED, "--steps=1", "--seed=1", "--out=g.png", NULL);
+    limit_files(36000, &before); /* latents have 32 KiB, the picture 44 */
+    gen("--prompt=x", "--model", SMALL, "--steps=1", "--seed=1", "--out=g.png", NULL);
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     check_failed(5, "g.png", "cannot write g.png");
     CHECK_MSG(gen_one_sentence() && gen_same_bytes("f.st", "g.latents.safetensors"), "%s",
@@ -284,8 +285,8 @@ static const char *least_budget(void)
     static char option[64];
     const char *at;
 
-    gen("--prompt=x", "--model", EMBEDDED, "--seed=1", "--steps=2", "--threads=1", "--strict",
-        "--budget=1000000", NULL);
+    gen("--prompt=x", "--model", EMBEDDED, "--height=256", "--width=256", "--seed=1", "--steps=2",
+        "--threads=1", "--strict", "--budget=1000000", NULL);
     at = strstr(gen_result.err, words);
     CHECK_MSG(at, "%s", gen_result.err);
     snprintf(option, sizeof option, "--budget=%llu",
@@ -294,7 +295,8 @@ static const char *least_budget(void)
 }
 
 #define SPILLING                                                                                   \
-    "--prompt=x", "--model", EMBEDDED, "--steps=2", "--threads=1", least_budget(), "--out", "s.png"
+    "--prompt=x", "--model", EMBEDDED, "--height=256", "--width=256", "--steps=2", "--threads=1",  \
+        least_budget(), "--out", "s.png"
 
 static void gen__spill_file_hits_its_limit_meanwhile__is_exit_5(void)
 {

@@ -217,7 +217,7 @@ static void replan__nothing_fits_the_decoder__has_the_latents_and_can_go_on(void
         CHECK(tsr_run_next(c.run, &c.pic) == TSR_E_BUDGET);
         CHECK_MSG(strstr(why, "others have taken memory") && strstr(why, "phase decode"), "\"%s\"",
                   why);
-        CHECK(tsr_run_latents(c.run, &latents, shape) && shape[0] == 1 && shape[1] == 4);
+        CHECK(tsr_run_latents(c.run, &latents, shape) && shape[0] == 1 && shape[1] == 16);
         CHECK(latents && decode(latents, shape) == hash[0]);
         CHECK(tsr_run_next(c.run, &c.pic) == TSR_E_BUDGET); /* still */
         s.less = 0;
@@ -292,11 +292,11 @@ static bool stop_second_time(void *user, const tsr_progress *p)
 
 static void decode__slow__can_be_stopped_on_its_way(void)
 {
-    static const float zeros[4 * 64 * 64];
+    static const float zeros[16 * 32 * 32];
     int32_t n_said = 0, shape[4];
     tsr_run_desc d = {.task = TSR_TASK_DECODE,
                       .latents = zeros,
-                      .latents_shape = {1, 4, 64, 64},
+                      .latents_shape = {1, 16, 32, 32},
                       .progress = stop_second_time,
                       .progress_user = &n_said};
     const float *latents;
@@ -313,7 +313,7 @@ static void decode__slow__can_be_stopped_on_its_way(void)
           tsr_run_make(ctx, model, &d, &run) == TSR_OK);
     if (run) {
         CHECK(tsr_run_next(run, &pic) == TSR_E_CANCELLED && n_said == 2);
-        CHECK(tsr_run_latents(run, &latents, shape) && shape[3] == 64);
+        CHECK(tsr_run_latents(run, &latents, shape) && shape[3] == 32);
     }
     tsr_run_free(run);
     tsr_model_free(model);

@@ -173,11 +173,11 @@ static void tokenizer__every_reference_directory__has_the_references_ids(void)
     }
 }
 
-static void tokenizer__embedded_models__is_read(void)
+static void tokenizer__a_small_vocabulary__is_read(void)
 {
     static const int32_t want[] = {4094, 320, 746, 256, 162, 245, 98, 3798, 361, 4095};
     static const char text[] = "a Cat! \u65e5\u672c";
-    tsr_tokenizer *tok = load(TSR_SOURCE_DIR "/assets/model/tokenizer");
+    tsr_tokenizer *tok = load(TSR_SOURCE_DIR "/tests/data/tokenizer/emoji");
     const int32_t *ids;
     int32_t n;
 
@@ -362,7 +362,7 @@ int main(void)
 {
     RUN(tokenizer__all_golden_prompts__have_the_references_ids);
     RUN(tokenizer__every_reference_directory__has_the_references_ids);
-    RUN(tokenizer__embedded_models__is_read);
+    RUN(tokenizer__a_small_vocabulary__is_read);
     RUN(tokenizer__offsets__lead_back_to_the_text);
     RUN(tokenizer__words_past_the_length__are_found_by_offset);
     RUN(tokenizer__broken_utf8__is_the_replacement_character);

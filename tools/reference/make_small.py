@@ -2,11 +2,11 @@
 """Makes the small models and goldens of tests/data that the reference set has only in sizes too big to copy.
 
     python3 -m venv VENV && VENV/bin/pip install torch diffusers transformers
-    VENV/bin/python tools/reference/make_small.py
+    VENV/bin/python tools/reference/make_small.py [MODEL...]
 
 Two diffusers directories with pseudo-random fp16 weights, sd1-small (four levels, convolution projections) and xl-small
-(two text encoders, text_time), with the tokenizer of assets/model by links; for each a set of whole pipeline calls,
-computed by diffusers in float32 on a CPU from exactly those fp16 values: start noise, final latents, picture. The
+(two text encoders, text_time), with the vocabulary of tests/data/tokenizer/emoji by links; and embedded, a link to
+assets/model as it is. For each a set of whole pipeline calls, computed by diffusers in float32 on a CPU from exactly those fp16 values: start noise, final latents, picture. The
 cases go into tests/data/manifest.json beside those that tools/make_test_data.py copies. Weights follow the rule of
 reference/hashed_weights.py: norms 1 + u/8, biases u/8, matrices uniform with variance 1/fan_in.
 """
@@ -15,6 +15,7 @@ import json
 import math
 import pathlib
 import shutil
+import sys
 import zlib
 
 import diffusers
@@ -24,7 +25,7 @@ from safetensors.torch import save_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
-TOKENIZER = ROOT / "assets" / "model" / "tokenizer"
+TOKENIZER = ROOT / "tests" / "data" / "tokenizer" / "emoji"
 BETAS = dict(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", num_train_timesteps=1000, steps_offset=1)
 PROMPT = dict(prompt="a red fox beside a blue car", negative_prompt="blurry, low quality")
 
@@ -115,7 +116,7 @@ def scheduler_config(scheduler):
 def link_tokenizer(folder):
     folder.mkdir()
     for file in ("vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"):
-        (folder / file).symlink_to(pathlib.Path("../../../../..") / "assets/model/tokenizer" / file)
+        (folder / file).symlink_to(pathlib.Path("../../../tokenizer/emoji") / file)
 
 
 def write_json(path, value):
@@ -165,14 +166,25 @@ def xl_cases():
             "small-xl-sizes": case(6, original_size=[512, 768], crops_coords_top_left=[8, 16], target_size=[96, 64])}
 
 
+def embedded_cases():
+    def case(seed, prompt, height=256, width=256, negative_prompt="", **call):
+        return dict(model="embedded", seed=seed, call=dict(prompt=prompt, negative_prompt=negative_prompt,
+                    num_inference_steps=20, guidance_scale=2.0, height=height, width=width, **call))
+
+    return {"embedded-cat": case(5, "a cat", 384, 256), "embedded-negative": case(1, "a red apple on a blue background", negative_prompt="a green pear"),
+            "embedded-native": case(2, "a red fox on a blue background", 512, 512),
+            "embedded-wide": case(3, "a dog and a house on a yellow background", 128, 320),
+            "embedded-long": case(4, "three cherries, " * 40, 128, 128)}
+
+
 def run(name, case, pipe, base):
-    cls, overrides = case["scheduler"]
+    cls, overrides = case.get("scheduler", [base["_class_name"], {}])
     pipe.scheduler = getattr(diffusers, cls).from_config({**base, **overrides, "_class_name": cls})
     call = {k: tuple(v) if isinstance(v, list) else v for k, v in case["call"].items()}
     count = call.get("num_images_per_prompt", 1)
-    factor = 8
+    factor = 2 ** (len(pipe.vae.config.block_out_channels) - 1)
     start = torch.Generator("cpu").manual_seed(case["seed"])
-    noise = torch.randn((count, 4, call["height"] // factor, call["width"] // factor), generator=start)
+    noise = torch.randn((count, pipe.unet.config.in_channels, call["height"] // factor, call["width"] // factor), generator=start)
     generator = torch.Generator("cpu").manual_seed(case["seed"])
     latents = pipe(**call, generator=generator, output_type="latent").images
     generator = torch.Generator("cpu").manual_seed(case["seed"])
@@ -188,26 +200,36 @@ def run(name, case, pipe, base):
     print(f"{name:28s} latents {latents.std():.2f}")
 
 
+def hashed_pipeline(model):
+    """A pipeline of pseudo-random weights, which are written as well."""
+    modules = {part: fill(module, f"{model}/{part}") for part, module in parts(model).items()}
+    scheduler = write_model(model, modules)
+    tokenizers = {p.replace("text_encoder", "tokenizer"): transformers.CLIPTokenizer.from_pretrained(TOKENIZER)
+                  for p in modules if p.startswith("text_encoder")}
+    for part, module in modules.items():
+        if part.startswith("text_encoder") and not hasattr(module, "text_model"):
+            object.__setattr__(module, "text_model", module)  # transformers 5 dropped the level that diffusers' clip_skip reads
+    cls = diffusers.StableDiffusionXLPipeline if model == "xl-small" else diffusers.StableDiffusionPipeline
+    extra = dict(add_watermarker=False) if model == "xl-small" else dict(safety_checker=None, feature_extractor=None, requires_safety_checker=False)
+    return cls(**modules, **tokenizers, scheduler=scheduler, **extra)
+
+
 def main():
     torch.set_num_threads(1)
-    manifest = json.loads((DATA / "manifest.json").read_text())
-    manifest = {k: v for k, v in manifest.items() if "/small-" not in k}
-    for model, cases in (("sd1-small", sd_cases()), ("xl-small", xl_cases())):
-        modules = {part: fill(module, f"{model}/{part}") for part, module in parts(model).items()}
-        scheduler = write_model(model, modules)
-        tokenizers = {p.replace("text_encoder", "tokenizer"): transformers.CLIPTokenizer.from_pretrained(TOKENIZER)
-                      for p in modules if p.startswith("text_encoder")}
-        for part, module in modules.items():
-            if part.startswith("text_encoder") and not hasattr(module, "text_model"):
-                object.__setattr__(module, "text_model", module)  # transformers 5 dropped the level that diffusers' clip_skip reads
-        cls = diffusers.StableDiffusionXLPipeline if model == "xl-small" else diffusers.StableDiffusionPipeline
-        extra = dict(add_watermarker=False) if model == "xl-small" else dict(safety_checker=None, feature_extractor=None, requires_safety_checker=False)
-        pipe = cls(**modules, **tokenizers, scheduler=scheduler, **extra)
+    cases = {"sd1-small": sd_cases, "xl-small": xl_cases, "embedded": embedded_cases}
+    for model in sys.argv[1:] or cases:
+        manifest = json.loads((DATA / "manifest.json").read_text())
+        manifest = {k: v for k, v in manifest.items() if v["case"]["model"] != model}
+        if model == "embedded":
+            pipe = diffusers.StableDiffusionPipeline.from_pretrained(DATA / "models" / model, torch_dtype=torch.float32)
+        else:
+            pipe = hashed_pipeline(model)
         pipe.set_progress_bar_config(disable=True)
-        for name, case in cases.items():
-            run(name, case, pipe, scheduler_config(scheduler))
+        base = scheduler_config(pipe.scheduler)
+        for name, case in cases[model]().items():
+            run(name, case, pipe, base)
             manifest[f"golden/e2e/{name}.safetensors"] = {"case": case}
-    (DATA / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+        (DATA / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import model
 import train
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CARD = dict(steps=20, guidance=3.0, width=512, height=512, scheduler="ddim")
+CARD = dict(steps=20, guidance=2.0, width=512, height=512, scheduler="ddim")
 
 
 def half(m):
@@ -78,7 +78,7 @@ def newest(work, name):
 
 
 def share(result, key):
-    return f"{100 * result[key]:.0f} %" if key in result else "not measured"
+    return f"{100 * result[key]:.1f} %" if key in result else "not measured"
 
 
 def write_card(work, out, done, sizes, notes):

@@ -160,7 +160,7 @@ if __name__ == "__main__":
     ap.add_argument("--tiers", default="123")
     ap.add_argument("--count", type=int, default=100)
     ap.add_argument("--steps", type=int, default=20)
-    ap.add_argument("--guidance", type=float, default=3.0)
+    ap.add_argument("--guidance", type=float, default=2.0)
     a = ap.parse_args()
     if a.cmd == "learn":
         shared.launch(learn, a.procs, 1_500_000, a)

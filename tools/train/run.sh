@@ -10,7 +10,7 @@ set -eu
 work=$1 procs=${2:-2}
 cd "$(dirname -- "$0")/../.."
 py=${PYTHON:-python3} t=tools/train
-total=${TOTAL:-400000} chunk=${CHUNK:-30000} text=${TEXT:-150000} small=${SMALL:-100000} sharp=${SHARP:-15000}
+total=${TOTAL:-150000} chunk=${CHUNK:-30000} text=${TEXT:-150000} small=${SMALL:-70000} sharp=${SHARP:-24000}
 export OMP_NUM_THREADS=1
 mkdir -p "$work/log" "$work/sheets"
 exec 9>"$work/lock"
@@ -32,20 +32,20 @@ except FileNotFoundError: print(0)" "$work/state/$1.pt" "$2"
 [ -e "$work/vae/config.json" ] || "$py" $t/autoencoder.py begin --work "$work"
 cache singles12 --tiers 12 --all
 cache colours12 --tiers 12 --mix single=1,colour=1 --count 5000 --seed 1
-cache scenes12 --tiers 12 --mix small=1,placed=1,count=1,pair=3,colour=0.15 --count 8000 --seed 2
+cache scenes12 --tiers 12 --mix small=1,placed=1,count=1,pair=3.5,colour=0.15 --count 22000 --seed 2
 [ "$(field text done)" -gt 0 ] || note "text encoder"
-"$py" $t/train.py text --work "$work" --data singles12=6,colours12=1,scenes12=3 --samples "$text" --procs "$procs" \
+"$py" $t/train.py text --work "$work" --data singles12=6,colours12=1,scenes12=5 --samples "$text" --procs "$procs" \
     --batch 64 --lr 1.5e-3
 "$py" $t/autoencoder.py small --work "$work" --samples "$small" --procs "$procs"
-"$py" $t/autoencoder.py sharp --work "$work" --samples "$sharp" --until 3000 --procs "$procs"
+"$py" $t/autoencoder.py sharp --work "$work" --samples "$sharp" --until $((sharp * 3 / 4)) --procs "$procs"
 
 while n=$(field unet done); [ "$n" -lt "$total" ]; do
-    data=singles12=3,colours12=1,scenes12=2
-    [ "$n" -ge $((total / 3)) ] || data=singles12=5,colours12=1
+    data=singles12=3,colours12=1,scenes12=3
+    [ "$n" -ge $((total / 7)) ] || data=singles12=5,colours12=1
     note "unet from $n on $data"
     "$py" $t/train.py unet --work "$work" --data "$data" --samples "$total" --until $((n + chunk)) --procs "$procs" --batch 32
     m=$(field vae_sharp done)
-    "$py" $t/autoencoder.py sharp --work "$work" --samples "$sharp" --until $((m + 1000)) --procs "$procs"
+    "$py" $t/autoencoder.py sharp --work "$work" --samples "$sharp" --until $((m + sharp * chunk / total / 4)) --procs "$procs"
     "$py" $t/sample.py --work "$work" --out "$work/sheets/$(printf %07d $((n + chunk))).png"
 done
 note "finished: judge.py, then export.py"

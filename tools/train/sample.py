@@ -1,6 +1,6 @@
 """Pictures from the newest checkpoint: the contact sheet of prompts.txt, or given prompts. Seed: the prompt's index.
 
-  python tools/train/sample.py --work WORK --out WORK/sheets/latest.png [--side 256] [--steps 20] [--guidance 3] [PROMPT...]
+  python tools/train/sample.py --work WORK --out WORK/sheets/latest.png [--side 256] [--steps 20] [--guidance 2] [PROMPT...]
 """
 import argparse
 import os
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 @torch.no_grad()
-def generate(unet, text, tok, prompts, seeds, steps=20, guidance=3.0):
+def generate(unet, text, tok, prompts, seeds, steps=20, guidance=2.0):
     """Latents [N,16,16,16]."""
     s = model.scheduler()
     s.set_timesteps(steps)
@@ -63,7 +63,7 @@ def main():
     ap.add_argument("--work", required=True)
     ap.add_argument("--out", required=True)
     ap.add_argument("--steps", type=int, default=20)
-    ap.add_argument("--guidance", type=float, default=3.0)
+    ap.add_argument("--guidance", type=float, default=2.0)
     ap.add_argument("--side", type=int, default=160)
     ap.add_argument("--columns", type=int, default=8)
     ap.add_argument("prompts", nargs="*")
